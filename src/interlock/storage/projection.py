@@ -136,7 +136,7 @@ class IndexRows(Protocol):
 
 def clamp_integer(value: int) -> int:
     """Limit an integer to 64 bits: a log edited by hand may have any number."""
-    return min(max(value, -1), _MAX_INTEGER)
+    return value if -1 <= value <= _MAX_INTEGER else min(max(value, -1), _MAX_INTEGER)
 
 
 def list_search_words(run: IndexedRun) -> str:
@@ -242,8 +242,9 @@ def _apply_run_ended(
     run.code = truncate(fact.code, MAX_TEXT_CHARS) if isinstance(fact, facts.RunFailed) else ""
     if run.damaged_at < 0:
         run.message = truncate(fact.message, MAX_TEXT_CHARS)
-    run.open_questions = 0
-    context.rows.mark_unanswered(run.run_id)
+    if run.open_questions:
+        run.open_questions = 0
+        context.rows.mark_unanswered(run.run_id)
 
 
 def _apply_question_asked(

@@ -6,7 +6,7 @@ runtime or from policies and are limited; a figure holds no text of a task or a 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
@@ -76,6 +76,11 @@ class RollupCounter:
     def __init__(self) -> None:
         #: The last event of each fork that was copied from its source, while such events follow.
         self._forks: dict[str, int] = {}
+
+    @staticmethod
+    def needs(event: Event) -> bool:
+        """Return False for an event that changes no figure, and need not be given to `count`."""
+        return type(event.fact) in _COUNTED
 
     def count(self, events: Iterable[tuple[Event, RunFacts]]) -> Rollups:
         """Return the sums of a page of events. What a fork repeats was counted in its source."""
@@ -173,3 +178,5 @@ _FIGURES = cast(
         facts.ModelFailed: _list_model_errors,
     },
 )
+#: A fork begins with events that were counted.
+_COUNTED: Collection[type] = frozenset((*_FIGURES, facts.RunStarted))

@@ -21,9 +21,6 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     #: Its place among the events of all runs.
     position: int
     run_id: str
-    agent: str
-    #: The run's, now.
-    status: str
     seq: int
     at: int
     #: An event type of the REST API: TOOL_CALL, APPROVAL_REQUIRED, ...
@@ -36,19 +33,21 @@ class ActivityRow(msgspec.Struct, frozen=True, kw_only=True):
     action_id: str = ""
     #: What there is to say about it, in a few words.
     text: str = ""
+    #: Those of its run, now.
+    agent: str = ""
+    status: str = ""
 
 
 def list_activity_rows(live: LiveEvent, agent: str = "", status: str = "") -> Iterable[ActivityRow]:
     """Yield the rows of an event: one for most, none for those that people are not shown."""
-    if live.event is None:
+    event = live.event
+    if event is None:
         return
-    for shown in to_run_events(live.event):
-        view = present_event(live.event.fact)
+    for shown in to_run_events(event):
+        view = present_event(event.fact)
         yield ActivityRow(
             position=live.position,
             run_id=live.entry.run_id,
-            agent=agent,
-            status=status,
             seq=clamp_integer(shown.seq),
             at=clamp_integer(shown.at),
             type=shown.type,
@@ -58,6 +57,8 @@ def list_activity_rows(live: LiveEvent, agent: str = "", status: str = "") -> It
             tool=_get_text(shown.data, "tool"),
             action_id=_get_text(shown.data, "action_id"),
             text=truncate(view.detail, MAX_TEXT_CHARS),
+            agent=agent,
+            status=status,
         )
 
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -21,14 +22,30 @@ from . import activity
 from .activity import ActivityRow, list_activity_rows
 from .rows import DamagedRun
 
-#: So many more rows of activity than are shown may be there before the oldest are deleted.
+#: So many events are added before the oldest rows of activity above those that are shown are deleted.
 ACTIVITY_TRIM_SLACK = 1_000
 
 _RUN_FIELDS = IndexedRun.__struct_fields__
 _ACTION_FIELDS = IndexedAction.__struct_fields__
 _RUN_EXTRA = ("status", "inside", "words")
-#: The run's agent and status are joined when the rows are read.
-_ACTIVITY_FIELDS = tuple(name for name in ActivityRow.__struct_fields__ if name not in ("agent", "status"))
+#: What most events change. The rest is in the indexes, or in the words.
+_CHANGING_FIELDS = (
+    "message",
+    "created_at",
+    "updated_at",
+    "last_seq",
+    "open_questions",
+    "code",
+    "input_tokens",
+    "output_tokens",
+    "cost_nanos",
+    "begun",
+    "damaged_at",
+)
+_get_changing = attrgetter(*_CHANGING_FIELDS, "number")
+_get_stable = attrgetter(*(name for name in _RUN_FIELDS if name not in _CHANGING_FIELDS))
+#: The run's agent and status, the last two, are joined when the rows are read.
+_ACTIVITY_FIELDS = ActivityRow.__struct_fields__[:-2]
 
 
 def _build_upsert(table: str, columns: Iterable[str]) -> str:
@@ -40,7 +57,8 @@ def _build_upsert(table: str, columns: Iterable[str]) -> str:
     )
 
 
-_SELECT_RUN = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id = ?"  # noqa: S608
+_SELECT_RUNS = f"SELECT {', '.join(_RUN_FIELDS)} FROM runs WHERE run_id IN "  # noqa: S608
+_UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING_FIELDS)} WHERE number = ?"  # noqa: S608
 _SELECT_ACTION = f"SELECT {', '.join(_ACTION_FIELDS)} FROM actions WHERE run_id = ? AND action_id = ?"  # noqa: S608
 _SELECT_PENDING = "SELECT action_id FROM actions WHERE run_id = ? AND state = 'pending'"
 _UPSERT_RUN = _build_upsert("runs", (*_RUN_FIELDS, *_RUN_EXTRA))
@@ -56,25 +74,34 @@ _ADD_ROLLUP = (
     "INSERT INTO rollups (width, start, metric, agent, name, count, total) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET count = count + excluded.count, total = total + excluded.total"
 )
-_COUNT = "SELECT count(*) FROM activity"
 
 
 class RowBuffer:
     """The rows that one page of events touches."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, run_ids: Iterable[str] = ()) -> None:
+        """Read these runs, in one statement. Others are read when they are asked for."""
         self._connection = connection
         self._runs: dict[str, IndexedRun] = {}
+        #: The runs that were looked for in the file, and of those that it has what seldom changes.
+        self._sought: set[str] = set()
+        self._stored: dict[str, object] = {}
         self._actions: dict[tuple[str, str], IndexedAction] = {}
+        self._load_runs(tuple(run_ids))
+
+    def _load_runs(self, run_ids: tuple[str, ...]) -> None:
+        marks = ", ".join("?" * len(run_ids))
+        for found in self._connection.execute(f"{_SELECT_RUNS}({marks})", run_ids) if run_ids else ():
+            run = msgspec.convert(dict(zip(_RUN_FIELDS, found, strict=True)), IndexedRun, strict=False)
+            self._runs[run.run_id] = run
+            self._stored[run.run_id] = _get_stable(run)
+        self._sought.update(run_ids)
 
     def get_run(self, run_id: str) -> IndexedRun | None:
         """Return a run from the buffer or the index, or None."""
-        if run_id not in self._runs:
-            found = self._connection.execute(_SELECT_RUN, (run_id,)).fetchone()
-            if found is None:
-                return None
-            self._runs[run_id] = msgspec.convert(dict(zip(_RUN_FIELDS, found, strict=True)), IndexedRun, strict=False)
-        return self._runs[run_id]
+        if run_id not in self._sought:
+            self._load_runs((run_id,))
+        return self._runs.get(run_id)
 
     def add_run(self, run: IndexedRun) -> IndexedRun:
         """Add a run to the buffer."""
@@ -114,7 +141,15 @@ class RowBuffer:
 
     def save(self) -> None:
         """Write all buffered rows to the index."""
-        self._connection.executemany(_UPSERT_RUN, map(_to_run_values, self._runs.values()))
+        updated: list[tuple[object, ...]] = []
+        replaced: list[tuple[object, ...]] = []
+        for run in self._runs.values():
+            if self._stored.get(run.run_id) == _get_stable(run):
+                updated.append(_get_changing(run))
+            else:
+                replaced.append(_to_run_values(run))
+        self._connection.executemany(_UPDATE_RUN, updated)
+        self._connection.executemany(_UPSERT_RUN, replaced)
         self._connection.executemany(_UPSERT_ACTION, map(msgspec.structs.astuple, self._actions.values()))
 
 
@@ -148,11 +183,9 @@ def save_rollups(connection: sqlite3.Connection, rollups: Rollups) -> None:
     connection.executemany(_ADD_ROLLUP, ((*key, *sums) for key, sums in rollups.items()))
 
 
-def save_activity(connection: sqlite3.Connection, page: Iterable[LiveEvent]) -> None:
-    """Add events to the recent activity and delete the oldest above the limit."""
-    rows = [tuple(getattr(row, name) for name in _ACTIVITY_FIELDS) for live in page for row in list_activity_rows(live)]
-    if not rows:
-        return
+def save_activity(connection: sqlite3.Connection, page: Sequence[LiveEvent]) -> None:
+    """Add events to the recent activity, and now and then delete the oldest above the limit."""
+    rows = [msgspec.structs.astuple(row)[:-2] for live in page for row in list_activity_rows(live)]
     connection.executemany(_INSERT_ACTIVITY, rows)
-    if connection.execute(_COUNT).fetchone()[0] > activity.MAX_ACTIVITY_ROWS + ACTIVITY_TRIM_SLACK:
+    if page[0].position // ACTIVITY_TRIM_SLACK != page[-1].position // ACTIVITY_TRIM_SLACK:
         connection.execute(_TRIM, (activity.MAX_ACTIVITY_ROWS,))

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 _UPDATE_POSITION = "UPDATE place SET position = ?, run_id = ?, seq = ?, hash = ?, clean = 0"
 _ACTIVITY = (
-    "SELECT activity.number, activity.run_id, agent, status, seq, at, type, title, tone, icon, tool, action_id, text"
+    "SELECT activity.number, activity.run_id, seq, at, type, title, tone, icon, tool, action_id, text, agent, status"
     " FROM activity CROSS JOIN runs ON runs.run_id = activity.run_id"
 )
 
@@ -197,15 +197,16 @@ def _write_page(
         new_events = [event for event in page if event.position > position]
         if not new_events:
             return
-        rows = RowBuffer(connection)
+        touched = {str(event.entry.run_id) for event in new_events}
+        rows = RowBuffer(connection, touched)
         counted: list[tuple[Event, RunFacts]] = []
         for live in new_events:
-            run = projection.apply_event(live.entry, live.event, live.problem, live.position, rows)
-            if live.event is not None:
-                counted.append((live.event, RunFacts(run.agent, bool(run.parent), partial(rows.find_asked_at, run))))
+            event = live.event
+            run = projection.apply_event(live.entry, event, live.problem, live.position, rows)
+            if event is not None and counter.needs(event):
+                counted.append((event, RunFacts(run.agent, bool(run.parent), partial(rows.find_asked_at, run))))
         rows.save()
         save_rollups(connection, counter.count(counted))
-        touched = {event.entry.run_id for event in new_events}
         save_damage(connection, [run for run_id, run in damaged.items() if run_id in touched])
         save_activity(connection, new_events)
         last = new_events[-1]

@@ -21,6 +21,9 @@ MAX_READERS = 100
 #: One key or person has at most one in so many of the places.
 _MIN_OWNERS = 2
 POLL_SECONDS = 0.02
+#: While there is much to read, so many times as long as it took passes before the next look, but not more than this.
+_BUSY_FACTOR = 4
+_MAX_POLL_SECONDS = 0.1
 _MAX_WAIT_SECONDS = 1.0
 #: After a look that failed.
 _RETRY_SECONDS = 1.0
@@ -154,18 +157,22 @@ class EventHub:
             self._poll_task = None
 
     async def _poll(self) -> None:
-        """Catch up when something was written, and again at the earliest after `poll_seconds`."""
+        """Catch up when something was written, and again at the earliest after `poll_seconds`; later when that took
+        long, so that more events share a pass.
+        """
         log, loop = self._index.log, asyncio.get_running_loop()
         while True:
             seen, began = log.version(), loop.time()
+            pause = self._poll_seconds
             try:
                 await self._index.catch_up()
                 self.last_error = ""
+                pause = max(pause, min(_BUSY_FACTOR * (loop.time() - began), _MAX_POLL_SECONDS))
                 await log.wait_for_change(seen, _MAX_WAIT_SECONDS)
             except Exception as error:  # it may pass, and subscribers would not notice that polling stopped
                 self.last_error = f"{type(error).__name__}: {error}"
                 await asyncio.sleep(_RETRY_SECONDS)
-            await asyncio.sleep(max(0.0, began + self._poll_seconds - loop.time()))
+            await asyncio.sleep(max(0.0, began + pause - loop.time()))
 
     def _dispatch(self, page: Sequence[LiveEvent]) -> None:
         for reader in self._readers.get(None, ()):

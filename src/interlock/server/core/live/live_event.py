@@ -22,7 +22,7 @@ class LiveEvent:
         self.problem = ""
         self._event: Event | None = None
         self._is_decoded = False
-        self._rendered: dict[str, object] = {}
+        self._rendered: dict[str, object] | None = None
 
     @property
     def event(self) -> Event | None:
@@ -37,6 +37,8 @@ class LiveEvent:
 
     def render_once(self, form: str, make: Callable[["LiveEvent"], _T]) -> _T:
         """Return what `make` returns for this event, cached per form."""
+        if self._rendered is None:
+            self._rendered = {}
         if form not in self._rendered:
             self._rendered[form] = make(self)
         return self._rendered[form]  # pyright: ignore[reportReturnType]  # one form has one `make`
