@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from interlock.storage.postgres.log import PostgresLog
-from interlock.testing.conformance import DurableEventLogConformance
+from interlock.testing.conformance import DurableEventLogConformance, LeasingAppendConformance
 from tests.postgres.server import PostgresServer
 
 
 @pytest.mark.requirement("R138")
-class TestPostgresLog(DurableEventLogConformance):
+class TestPostgresLog(DurableEventLogConformance, LeasingAppendConformance):
     @pytest.fixture
     async def open_log(self, postgres: PostgresServer) -> AsyncIterator[Callable[[], PostgresLog]]:
         schema, opened = postgres.empty_schema(), list[PostgresLog]()

@@ -11,14 +11,14 @@ import pytest
 from interlock.domain.errors import LogError, LogVersionError
 from interlock.storage.sqlite.database import SCHEMA_VERSION
 from interlock.storage.sqlite.log import SqliteLog
-from interlock.testing.conformance import DurableEventLogConformance
+from interlock.testing.conformance import DurableEventLogConformance, LeasingAppendConformance
 
 from .runs import append, chained
 from .watched import watched
 
 
 @pytest.mark.requirement("R138")
-class TestSqliteLog(DurableEventLogConformance):
+class TestSqliteLog(DurableEventLogConformance, LeasingAppendConformance):
     @pytest.fixture
     async def open_log(self, tmp_path: Path) -> AsyncIterator[Callable[[], SqliteLog]]:
         opened: list[SqliteLog] = []

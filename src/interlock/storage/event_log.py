@@ -96,8 +96,8 @@ class ConditionalAppend(Protocol):
 
 
 class LeasingAppend(Protocol):
-    """What a log may offer, too: the lease of a run begins with its first append, or ends with its last one, in one
-    transaction.
+    """What a log may offer, too: the lease of a run begins with its first append, or ends with one, in one
+    transaction. `LeasingAppendConformance` tests it.
     """
 
     def append_and_acquire(self, run_id: str, entries: Sequence[LogEntry]) -> "asyncio.Future[Lease]":
@@ -107,8 +107,8 @@ class LeasingAppend(Protocol):
         ...
 
     def append_and_release(self, run_id: str, entries: Sequence[LogEntry], lease: Lease) -> "asyncio.Future[bool]":
-        """Append the last entries of a run, which end it, and release its lease. The result is that of `release`. When
-        it fails, the lease is still to be released.
+        """Append entries that end or pause a run, and release its lease. The result is that of `release`. When it
+        fails, the lease is still to be released.
         """
         ...
 

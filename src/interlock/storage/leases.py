@@ -6,13 +6,15 @@ force takes a run from them. A stopped process is alive, a zombie is not.
 """
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from ..domain.errors import LogFencedError, RunClaimedError
+from ..domain.errors import LogError, LogFencedError, RunClaimedError
+from ..domain.event import LogEntry
 from .event_log import Lease
 
 #: Where the system describes processes. Without it a process is identified by its pid alone.
@@ -89,6 +91,12 @@ def lease_token(run_id: str, lease: Lease | None) -> int:
     if lease.run_id != run_id:
         raise LogFencedError(f"a claim of {lease.run_id} is none of {run_id}. Nothing was written.")
     return lease.token
+
+
+def check_has_entries(run_id: str, entries: Sequence[LogEntry]) -> None:
+    """Raise `LogError` for an append of nothing: with it no lease begins, and none ends."""
+    if not entries:
+        raise LogError(f"an append of nothing cannot change the lease of {run_id}. Nothing was written.")
 
 
 def fenced_error(run_id: str, token: int, holder: ProcessIdentity | None) -> LogFencedError:

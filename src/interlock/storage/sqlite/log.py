@@ -25,12 +25,13 @@ from weakref import finalize
 from ...domain.errors import LogError, LogWriteError
 from ...domain.event import LogEntry
 from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
-from ..leases import ProcessIdentity, lease_token, this_process
+from ..leases import ProcessIdentity, check_has_entries, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
 from ..polling import poll_for_change
 from ..removal import RemovedRun, StoredRecord, decode_record
 from .budgets import SqliteBudgets
 from .database import Connections, open_database
+from .journal import JournalSpace
 from .leases import OpenLeases, ack, acquire, enqueue, release
 from .queries import QUERIES
 from .removal import remove_runs, restore_run, update_removed
@@ -72,7 +73,7 @@ class SqliteLog:
     def _use(self, connections: Connections) -> None:
         writing, self._reader, self._watcher = connections
         self._leases = OpenLeases(self._path)
-        self._writer = SqliteWriter(writing, self._leases.close)
+        self._writer = SqliteWriter(writing, self._leases, JournalSpace(f"{self._path}-wal"))
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
         self._finalizer = finalize(
             self, _close_connections, self._writer, (self._watching, self._watcher), (self._reading, self._reader)
@@ -104,6 +105,16 @@ class SqliteLog:
     ) -> asyncio.Future[bool]:
         """Append entries to a run unless a command is queued for it under this key, in one transaction."""
         return self._writer.append_unless_queued(run_id, tuple(entries), lease_token(run_id, lease), key)
+
+    def append_and_acquire(self, run_id: str, entries: Sequence[LogEntry]) -> asyncio.Future[Lease]:
+        """Append the first entries of a run, and acquire its lease, in one transaction."""
+        check_has_entries(run_id, entries)
+        return self._writer.append_and_acquire(run_id, tuple(entries))
+
+    def append_and_release(self, run_id: str, entries: Sequence[LogEntry], lease: Lease) -> asyncio.Future[bool]:
+        """Append entries to a run, and release its lease, in one transaction."""
+        check_has_entries(run_id, entries)
+        return self._writer.append_and_release(run_id, tuple(entries), lease_token(run_id, lease))
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
         """Read entries of a run: few at once, more in a thread."""

@@ -30,9 +30,11 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
+from ..event_log import Lease
 from ..leases import NO_TOKEN
 from ..packing import pack
-from .leases import build_fenced_error
+from .journal import JournalSpace
+from .leases import OpenLeases, acquire, build_fenced_error, release
 from .queries import QUERIES
 
 T = TypeVar("T")
@@ -71,6 +73,9 @@ class _PendingWrite(NamedTuple):
     token: int
     #: Append only if no command is queued under this key; empty: always.
     free_key: str = ""
+    #: The lease begins, or ends, with this append.
+    acquires: bool = False
+    releases: bool = False
 
 
 class _RunHead(NamedTuple):
@@ -82,13 +87,14 @@ class _RunHead(NamedTuple):
 
 
 class SqliteWriter:
-    """The writer thread of one log. Owns `connection`; `at_end` is called when nothing is accepted any more."""
+    """The writer thread of one log. Owns `connection`, and closes the leases when nothing is accepted any more."""
 
-    def __init__(self, connection: sqlite3.Connection, on_stop: Callable[[], None]) -> None:
+    def __init__(self, connection: sqlite3.Connection, leases: OpenLeases, journal: JournalSpace) -> None:
         #: Why nothing is accepted any more; empty as long as all is well.
         self.refusal = ""
         self._connection = connection
-        self._on_stop = on_stop
+        self._leases = leases
+        self._journal = journal
         self._queue: SimpleQueue[_PendingWrite | None] = SimpleQueue()
         self._heads: dict[str, _RunHead] = {}
         self._version = -1
@@ -110,19 +116,34 @@ class SqliteWriter:
         """Queue an append that is left out if a command is queued under the key. The result is whether it was made."""
         return self._submit(run_id, entries, token, key)
 
+    def append_and_acquire(self, run_id: str, entries: tuple[LogEntry, ...]) -> "asyncio.Future[Lease]":
+        """Queue the first append of a run, with which its lease begins."""
+        return self._submit(run_id, entries, NO_TOKEN, acquires=True)
+
+    def append_and_release(self, run_id: str, entries: tuple[LogEntry, ...], token: int) -> asyncio.Future[bool]:
+        """Queue an append with which the lease ends."""
+        return self._submit(run_id, entries, token, releases=True)
+
     def run_operation(
         self, run_id: str, operation: Callable[[sqlite3.Connection], T | LogError]
     ) -> "asyncio.Future[T]":
         """Queue another operation on the run. Its return value, or its exception, is the result."""
         return self._submit(run_id, operation, NO_TOKEN)
 
-    def _submit(
-        self, run_id: str, work: tuple[LogEntry, ...] | _Operation, token: int, free_key: str = ""
+    def _submit(  # noqa: PLR0913 - what makes a write different from the usual one
+        self,
+        run_id: str,
+        work: tuple[LogEntry, ...] | _Operation,
+        token: int,
+        free_key: str = "",
+        *,
+        acquires: bool = False,
+        releases: bool = False,
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self.refusal:
-            self._queue.put(_PendingWrite(loop, future, run_id, work, token, free_key))
+            self._queue.put(_PendingWrite(loop, future, run_id, work, token, free_key, acquires, releases))
         if self.refusal:
             future.cancel()
             raise LogWriteError(self.refusal)
@@ -185,31 +206,37 @@ class SqliteWriter:
         rows: list[_Row] = []
         answers = [self._stage(pending, rows) for pending in group]
         self._connection.executemany(_ADD_APPEND, rows)
+        self._journal.reserve()
         execute("COMMIT")
         return answers
 
     def _stage(self, pending: _PendingWrite, rows: list[_Row]) -> object:
         """Add the append to the transaction if it may be written; return the result for the caller."""
-        _, _, run_id, work, token, free_key = pending
+        _, _, run_id, work, token, free_key, acquires, releases = pending
         if callable(work):
             return self._apply_operation(run_id, work, rows)
         number, seq, needed = self._heads.get(run_id) or self._load_head(run_id)
         if token != needed:
             return build_fenced_error(self._connection, run_id, token)
-        for entry in work:
-            if entry.seq != seq or entry.run_id != run_id:
-                return LogFencedError(
-                    f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {seq}"
-                )
-            seq += 1
-        if free_key and self._connection.execute(_HAS_COMMAND, (run_id, free_key)).fetchone()[0]:
-            return False
+        fault = _find_fault(run_id, work, seq, is_first=acquires)
+        if fault is not None:
+            return fault
+        answer: object = None
+        if free_key:
+            answer = not self._connection.execute(_HAS_COMMAND, (run_id, free_key)).fetchone()[0]
+        elif releases:
+            answer, needed = release(self._connection, [Lease(run_id, token)], self._leases), NO_TOKEN
+        elif acquires:
+            answer = acquire(self._connection, run_id, force=False, made=[], holding=self._leases)
+            needed = answer.token if isinstance(answer, Lease) else NO_TOKEN
+        if isinstance(answer, LogError) or (free_key and not answer):
+            return answer
         number = number or self._add_run(run_id)
         for packed in pack(work):
             rows.append((self._position + 1, number, *packed))
             self._position += packed[1]
-        self._heads[run_id] = _RunHead(number, seq, needed)
-        return True if free_key else None
+        self._heads[run_id] = _RunHead(number, seq + len(work), needed)
+        return answer
 
     def _apply_operation(self, run_id: str, operation: _Operation, rows: list[_Row]) -> object:
         """Run an operation. The run is read again after it, so staged rows are written first."""
@@ -231,10 +258,23 @@ class SqliteWriter:
         self.refusal = refusal
         with suppress(sqlite3.Error):
             self._connection.close()
-        self._on_stop()
+        self._leases.close()
+        self._journal.close()
         left = [self._queue.get() for _ in range(self._queue.qsize())]
         group = group + [pending for pending in left if pending is not None]
         _deliver_results(group, [_write_error(refusal, cause) for _ in group])
+
+
+def _find_fault(run_id: str, entries: tuple[LogEntry, ...], seq: int, *, is_first: bool) -> LogFencedError | None:
+    """Return why the entries do not continue a run whose next event is `seq`."""
+    if is_first and seq:
+        return LogFencedError(f"{run_id} has events already, so it cannot begin. Nothing was written.")
+    for expected, entry in enumerate(entries, seq):
+        if entry.seq != expected or entry.run_id != run_id:
+            return LogFencedError(
+                f"event {entry.seq} of {entry.run_id} does not continue {run_id}, whose next event is {expected}"
+            )
+    return None
 
 
 def execute_with_retry(connection: sqlite3.Connection, sql: str) -> sqlite3.Cursor:

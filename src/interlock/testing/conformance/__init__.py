@@ -18,7 +18,17 @@ except ImportError as missing:
         "The conformance suites need pytest and pytest-asyncio: pip install 'interlock[testing]'"
     ) from missing
 
-_SUITES = ("artifacts", "budgets", "effects", "event_log", "interaction", "leases", "policy", "sandbox")
+_SUITES = (
+    "artifacts",
+    "budgets",
+    "effects",
+    "event_log",
+    "interaction",
+    "leases",
+    "leasing_appends",
+    "policy",
+    "sandbox",
+)
 # Before they are imported: pytest shows values in failed assertions only of modules that it knows beforehand.
 pytest.register_assert_rewrite(*(f"{__name__}.{suite}" for suite in _SUITES))
 
@@ -26,6 +36,7 @@ from .artifacts import ArtifactStoreConformance  # noqa: E402
 from .budgets import BudgetLedgerConformance, DurableBudgetLedgerConformance  # noqa: E402
 from .event_log import DurableEventLogConformance, EventLogConformance  # noqa: E402
 from .interaction import InteractionProviderConformance  # noqa: E402
+from .leasing_appends import LeasingAppendConformance  # noqa: E402
 from .policy import PolicyConformance  # noqa: E402
 from .sandbox import CommandSandboxConformance  # noqa: E402
 
@@ -37,5 +48,6 @@ __all__ = [
     "DurableEventLogConformance",
     "EventLogConformance",
     "InteractionProviderConformance",
+    "LeasingAppendConformance",
     "PolicyConformance",
 ]
