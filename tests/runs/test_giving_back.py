@@ -1,14 +1,18 @@
 """The moment in which a run is given back: what people do just then is neither lost nor done twice."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from interlock import Answer, MemoryLog, tool
+from interlock.domain.commands import CancelCommand, command_key, encode_command
+from interlock.domain.event import ApprovalGranted, LogEntry
+from interlock.pipeline.record import Recorder
 from interlock.runs.inbox import Inbox
 from interlock.runs.runner import Runner
-from interlock.storage.event_log import Lease
+from interlock.storage.event_log import Lease, QueuedCommand
 from tests.logs import open_log
 
 from .support import agent_of, calls, start
@@ -56,6 +60,48 @@ async def test_cancelling_a_run_that_is_about_to_stop_is_heard() -> None:
 
     assert (await handle.result()).message == "Enough."
     await runner.close()
+
+
+@pytest.mark.usefixtures("log_backend")
+async def test_command_right_before_the_pause_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause is durable with the release, which finds the command."""
+    async with open_log(tmp_path / "log") as log, open_log(tmp_path / "log") as elsewhere:
+        append_and_release = log.append_and_release
+
+        async def write(run_id: str, entries: Sequence[LogEntry], lease: Lease) -> bool:
+            command = CancelCommand("Enough.", "ana")
+            await elsewhere.enqueue(run_id, QueuedCommand(command_key(command), encode_command(command)))
+            return await append_and_release(run_id, entries, lease)
+
+        def enqueue_before(run_id: str, entries: Sequence[LogEntry], lease: Lease) -> "asyncio.Future[bool]":
+            return asyncio.ensure_future(write(run_id, entries, lease))
+
+        monkeypatch.setattr(log, "append_and_release", enqueue_before)
+        runner, handle = await start(agent_of(*ASKS, tools=[change]), log)
+
+        result = await handle.wait_until_finished()
+        assert (result.cancelled, result.message) == (True, "Enough.")
+        assert await log.queued_commands(handle.run_id) == []
+        await runner.close()
+
+
+@pytest.mark.usefixtures("log_backend")
+async def test_answer_while_a_pause_is_written_resumes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that reaches the run after its last step was decided is recorded with the pause."""
+    async with open_log(tmp_path / "log") as log:
+        settle_writes = Recorder.settle_writes
+
+        async def answer_before(recorder: Recorder) -> None:
+            await settle_writes(recorder)
+            for asked in recorder.ledger.open_questions():
+                granted = Answer(approved=True, by="ana")
+                recorder.add(ApprovalGranted(call_id=asked.call_id, action_id=asked.action_id, answer=granted))
+
+        monkeypatch.setattr(Recorder, "settle_writes", answer_before)
+        runner, handle = await start(agent_of(*ASKS, tools=[change]), log)
+
+        assert (await handle.result()).text == "Done."
+        await runner.close()
 
 
 @pytest.mark.usefixtures("log_backend")

@@ -11,3 +11,9 @@ from .interleaving import play
 @each("seed", range(40))
 def test_every_order_is_told_truly(seed: int) -> None:
     play(seed)
+
+
+@each("seed", range(60))
+def test_every_order_around_a_queue_is_told_truly(seed: int) -> None:
+    """Leases begin and end with appends, which are written later."""
+    play(seed, queued=True)

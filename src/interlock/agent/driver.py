@@ -51,16 +51,16 @@ async def advance(session: AgentSession) -> AgentStep:
 async def _run_steps(session: AgentSession) -> AgentStep:
     run = session.run
     while True:
-        step = next_step(session.loop_state()) if not run.ledger.dialogue.open else await _next_step(session)
+        step = next_step(session.loop_state()) if not run.ledger.dialogue.open else await find_next_step(session)
         match step:
-            case Ended() if session.ends_with_release:  # which makes it durable
+            case AskModel():  # which is the usual one
+                await _run_model_turn(session)
+            case (Ended() | Wait()) if session.stops_with_release:  # which makes it durable
                 return step
             case Wait() | Idle() | Ended():
                 await run.recorder.commit()
-                if await _next_step(session) == step:  # no answer or stop arrived meanwhile
+                if await find_next_step(session) == step:  # no answer or stop arrived meanwhile
                     return step
-            case AskModel():
-                await _run_model_turn(session)
             case Resume():
                 await _resume(session)
             case Finish(text=text):
@@ -73,7 +73,8 @@ async def _run_steps(session: AgentSession) -> AgentStep:
                 run.recorder.add(RunCancelled(message=redact(command.message), by=redact(command.by)))
 
 
-async def _next_step(session: AgentSession) -> AgentStep:
+async def find_next_step(session: AgentSession) -> AgentStep:
+    """Decide what the loop does next. Child runs may have to be read for it."""
     is_waiting = session.run.ledger.dialogue.open and await session.is_any_child_waiting()
     return next_step(session.loop_state(is_child_waiting=is_waiting))
 
@@ -92,7 +93,7 @@ async def _resume(session: AgentSession) -> None:
     pending = any(action.is_open for action in run.ledger.actions.values())
     # There was no progress and no question is open, so there never will be.
     unanswered = count_answered(run.ledger) == session.resumed_with
-    if is_unchanged and not pending and unanswered and isinstance(await _next_step(session), Resume):
+    if is_unchanged and not pending and unanswered and isinstance(await find_next_step(session), Resume):
         names = ", ".join(call.tool for call in calls)
         run.recorder.add(RunFailed(message=f"The run cannot resume {names}. Start a new run, or fork this one."))
 

@@ -60,8 +60,9 @@ class AgentSession:
         self._interrupt_count = 0
         #: Whether the model said anything in the last request.
         self.has_output = False
-        #: Whether the end of the run becomes durable with the release of the lease, where the log can do that.
-        self.releases_with_end = False
+        #: Whether the end or the pause of the run becomes durable with the release of the lease, where the log can do
+        #: that.
+        self.releases_with_append = False
         self._opened_ns = run.parts.clock.elapsed() - run.executions.waited_ns
         run.recorder.commits_later = True
 
@@ -81,10 +82,10 @@ class AgentSession:
         return self.pause_requested or self.is_stopped or self.cancel_command is not None
 
     @property
-    def ends_with_release(self) -> bool:
-        """True when the end of the run is made durable by the release of its lease."""
+    def stops_with_release(self) -> bool:
+        """True when the end or the pause of the run is made durable by the release of its lease."""
         run = self.run
-        return self.releases_with_end and run.recorder.can_release_with_end and not run.executions.background
+        return self.releases_with_append and run.recorder.can_release_with_append and not run.executions.background
 
     @property
     def active_seconds(self) -> float:

@@ -24,7 +24,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from ..domain.commands import AnswerClaim, answer_key, command_key, encode_command
-from ..domain.decision import Decision
 from ..domain.errors import ConfigurationError, LogCorruptError, LogError
 from ..domain.event import (
     NEWER,
@@ -43,6 +42,7 @@ from ..domain.json import encode, escape_surrogates
 from ..domain.redaction import RedactFunction, redact_json
 from ..domain.rendering import neutralize
 from ..domain.state.ledger import ANSWER_TRIGGERS, EVENT_HANDLERS, Ledger, transition_error
+from ..domain.state.lifecycle import RunState
 from ..rendering.text import describe_error
 from ..storage.event_log import ConditionalAppend, EventLog, Lease, LeasingAppend, QueuedCommand
 
@@ -176,20 +176,19 @@ class Recorder:
             body = encode_event(event)
             self.escaped = fact = decode_event(LogEntry(run_id, seq, body, b"")).fact
         if type(fact) in NEWER:
-            match fact:
-                case (  # what every call records has no field of a later version, and none is searched for
-                    PolicyEvaluated(
-                        decision=Decision(
-                            effect=None, effect_rule=None, ask="before", approver="person", title="", budgets=()
-                        )
-                    )
-                    | InvocationStarted(effect="", trial="", arguments=None)
-                    | InvocationCompleted(decision=None, arguments=None)
-                    | ModelRequested(purpose="", estimated_tokens=0)
-                ):
-                    pass
-                case _:
-                    body = encode_event(event)
+            is_plain = (  # what every call records has no field of a later version, and none is searched for
+                (type(fact) is InvocationStarted and not (fact.effect or fact.trial) and fact.arguments is None)
+                or (type(fact) is InvocationCompleted and fact.decision is None and fact.arguments is None)
+                or (type(fact) is ModelRequested and not (fact.purpose or fact.estimated_tokens))
+                or (
+                    type(fact) is PolicyEvaluated
+                    and not ((made := fact.decision).effect or made.effect_rule or made.title or made.budgets)
+                    and made.ask == "before"
+                    and made.approver == "person"
+                )
+            )
+            if not is_plain:
+                body = encode_event(event)
         if _FIRST_OF_BREAK in body or _FIRST_OF_NEXT_LINE in body:
             body = escape_line_breaks(body)
         if self._redact is not None:
@@ -272,16 +271,16 @@ class Recorder:
             self._wake()
 
     @property
-    def can_release_with_end(self) -> bool:
-        """True when `release_with_end` can make the end of the run durable, and nothing comes after it."""
-        is_last = self.ledger.is_over and self.lease is not None and not self._claims
-        return is_last and hasattr(self._log, "append_and_release")
+    def can_release_with_append(self) -> bool:
+        """True when `release_with_append` can make the end or the pause of the run durable."""
+        has_stopped = self.ledger.state is not RunState.RUNNING and self.lease is not None and not self._claims
+        return has_stopped and hasattr(self._log, "append_and_release")
 
-    async def release_with_end(self) -> bool | None:
-        """Make the end of the run durable, and release the lease in the same append. Return what `EventLog.release`
-        does; None when there is nothing to append so, and the lease is still to be released.
+    async def release_with_append(self) -> bool | None:
+        """Make the end or the pause of the run durable, and release the lease in the same append. Return what
+        `EventLog.release` does; None when there is nothing to append so, and the lease is still to be released.
         """
-        if not self.can_release_with_end:
+        if not self.can_release_with_append:
             return None
         await self.settle_writes()
         if self.error is not None and self._durable < self.ledger.next_seq:

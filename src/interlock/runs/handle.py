@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
-from ..agent.driver import advance
+from ..agent.driver import advance, find_next_step
 from ..agent.model_turn import summarize_now
-from ..agent.next_step import AgentStep, Ended, Wait, is_user_turn, next_step
+from ..agent.next_step import AgentStep, Ended, Wait, is_user_turn
 from ..agent.session import AgentSession, ModelListener
 from ..domain.attachments import ATTACHMENT, Attachment, UserContent, split_content
 from ..domain.call import Answer, AnswerFields, Question
@@ -365,7 +365,7 @@ class RunHandle:
                 await self._runner.inbox.cancel_children(ledger)
                 await self._runner.app.end_run(self.run_id)
             await self._cache_result(ledger)
-            is_answered = isinstance(step, Wait) and (has_commands or next_step(await session.loop_state()) != step)
+            is_answered = isinstance(step, Wait) and (has_commands or await find_next_step(session) != step)
             # Nothing is awaited between this check and the end of the task: `resume` is seen here, or finds the task
             # done.
             if isinstance(step, Ended) or not (self._resume_requested or is_answered):

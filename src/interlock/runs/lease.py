@@ -48,7 +48,7 @@ class RunLease:
         try:
             self.session = session = await runner.open_session(self._situation, lease)
             session.listeners = self.listeners
-            session.releases_with_end = True
+            session.releases_with_append = True
             await runner.poller.subscribe(run_id, self._take_command)
         except BaseException:
             await self.release()
@@ -75,7 +75,7 @@ class RunLease:
         run.recorder.acquires_lease = True
         self.session = session = runner.build_session(run)
         session.listeners = self.listeners
-        session.releases_with_end = True
+        session.releases_with_append = True
         return session
 
     async def keep_new(self) -> None:
@@ -110,7 +110,7 @@ class RunLease:
         has_commands = None
         if session is not None:
             try:
-                has_commands = await session.run.recorder.release_with_end()
+                has_commands = await session.run.recorder.release_with_append()
             except BaseException:  # nothing is released twice
                 await self._runner.log.release(lease)
                 raise

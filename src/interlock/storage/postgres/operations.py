@@ -50,7 +50,7 @@ class ProcessLeases:
         return bool(row and row[0])
 
     def finish_release(self, connection: Connection, lease: Lease) -> bool:
-        """Do what is left after an append that ended the run released its lease. Return as `release` does."""
+        """Do what is left after an append that released the lease of its run. Return as `release` does."""
         self.claims.discard(lease)
         try:
             row = execute(connection, QUERIES["find_released"], (lease.run_id,)).fetchone()

@@ -262,13 +262,14 @@ SELECT EXISTS (
     )
 ), (SELECT count(*) FROM deferred)
 
--- What is to be done after the last append of a run released its lease: commands are queued for it, and a parent waits
--- for it.
+-- What is to be done after an append released the lease of a run: commands are queued for it, and a parent waits for
+-- its end.
 -- name: find_released
-SELECT EXISTS (SELECT 1 FROM commands WHERE run = ended.number), EXISTS (
-    SELECT 1 FROM runs AS above WHERE above.run_id = ended.parent AND above.state = 1 AND above.token = 0
+SELECT EXISTS (SELECT 1 FROM commands WHERE run = stopped.number), EXISTS (
+    SELECT 1 FROM runs AS above
+    WHERE stopped.state = 2 AND above.run_id = stopped.parent AND above.state = 1 AND above.token = 0
 )
-FROM runs AS ended WHERE run_id = %s
+FROM runs AS stopped WHERE run_id = %s
 
 -- name: has_commands
 SELECT EXISTS (SELECT 1 FROM commands WHERE run = (SELECT number FROM runs WHERE run_id = %s))
