@@ -16,7 +16,7 @@ import re
 
 from ..domain.rendering import neutralize
 from ..domain.state.verification import Verification
-from .sentences import Sentence, split_sentences
+from .sentences import Sentence, normalize_signs, split_sentences
 
 MAX_CLAIM_CHARS = 300
 
@@ -191,6 +191,8 @@ def find_claim(text: str) -> str:
     """Return the first sentence that claims that tests or checks pass or that the fix is verified; empty when none
     does.
     """
+    if not re.search(_QUICK_FILTER, normalize_signs(text)):  # no sentence has one of the words, either
+        return ""
     for sentence in split_sentences(text):
         if not re.search(_QUICK_FILTER, sentence.plain):
             continue

@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from itertools import chain, starmap
 from typing import NamedTuple
 
+from .. import lazy_pattern
+
 MAX_HEAD_CHARS = 16 * 1024
 MAX_TAIL_CHARS = 48 * 1024
 MAX_SENTENCE_CHARS = 1_000
 
-_FENCE = re.compile(r"[ \t]{0,20}(```|~~~)")
-_FENCE_LINES = re.compile(r"^[ \t]{0,20}(```|~~~)", re.MULTILINE)
-_QUOTE = re.compile(r"\s{0,20}>")
-_ITEM = re.compile(r"\s{0,20}(?:[-*+•#|]|\d{1,3}[.)]\s)")
-_END = re.compile(r"(?<![/\s.])[.!?\u2026]++[\"'\u201d\u2019)*_\]`]*+(?=\s)")
+_FENCE = lazy_pattern(r"[ \t]{0,20}(```|~~~)")
+_FENCE_LINES = lazy_pattern(r"^[ \t]{0,20}(```|~~~)", re.MULTILINE)
+_QUOTE = lazy_pattern(r"\s{0,20}>")
+_ITEM = lazy_pattern(r"\s{0,20}(?:[-*+•#|]|\d{1,3}[.)]\s)")
+_END = lazy_pattern(r"(?<![/\s.])[.!?\u2026]++[\"'\u201d\u2019)*_\]`]*+(?=\s)")
 #: Of a list of things to do.
 _OPEN_BOX, _CHECKED_BOX = "[ ]", "[x]"
 _MARGIN = " \t\r\n-*+•#|>"
@@ -34,7 +36,7 @@ _SYMBOLS = str.maketrans(
     }
 )
 # Not `)*+`: in Python 3.11.2 a possessive group keeps what its last, failed try took: the full stop of a sentence.
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     r"(?P<option>(?<![^\s`])--?\w[^\s`]*+)|[\w'](?:[\w'/%+-]|\.(?=\w)|::(?=\w))*|[,;:()✅❌\"`]|(?<= )-(?= )"
 )
 _EDGES = "_'/+-"
@@ -115,10 +117,16 @@ def _split_long(text: str) -> Iterator[str]:
         yield text[start : start + MAX_SENTENCE_CHARS]
 
 
-def _normalize_sentence(text: str) -> Sentence:
+def normalize_signs(text: str) -> str:
+    """Return a text in lower case, with one sign for each meaning, and `not` spelled out."""
     written = text.translate(_SYMBOLS).lower()
     for short, long in (("n't", " not"), ("cannot", "can not"), (_CHECKED_BOX, "✅")):
         written = written.replace(short, long)
+    return written
+
+
+def _normalize_sentence(text: str) -> Sentence:
+    written = normalize_signs(text)
     plain, quoted, opened = " ", list[tuple[int, int]](), dict[str, int]()
     for match in _TOKEN.finditer(written):
         word = match[0]
