@@ -18,7 +18,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import re
 
 __version__ = "0.1.0"
 
@@ -97,6 +100,25 @@ def lazy_module(name: str, package: str | None = None) -> Any:
     return _LazyModule(name, package)
 
 
+class _LazyPattern:
+    """A stand-in for a regular expression that is compiled when one of its methods is first called."""
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._given = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            self.__dict__[name] = method = getattr(_re.compile(*self._given), name)
+            return method(*args, **options)
+
+        return call
+
+
+def lazy_pattern(pattern: str, flags: int = 0) -> "re.Pattern[str]":
+    """Return a regular expression that few programs need. It is compiled when one of its methods is first called."""
+    return cast("re.Pattern[str]", _LazyPattern(pattern, flags))
+
+
 def lazy_package(name: str, modules: Mapping[str, Iterable[str]], listed: Iterable[str] = ()) -> None:
     """Make a package load its public names on first use.
 
@@ -133,6 +155,7 @@ def _make_stand_in(name: str, extra: str) -> type:
 
 
 _ROOT = __name__
+_re = lazy_module("re")
 _PUBLIC_MODULES = ("audit", "client", "errors", "mcp", "models", "policy", "replay", "storage")
 _RENAMED = {"PolicyDecision": "Decision"}
 

@@ -1,6 +1,7 @@
 """The public names, for type checkers and readers. `__init__.py` loads them on first use."""
 
 from collections.abc import Iterable, Mapping
+from re import Pattern
 from typing import Any
 
 from . import audit as audit
@@ -360,6 +361,7 @@ from .tools.skills.skill_tools import skills
 __version__: str
 
 def lazy_module(name: str, package: str | None = None) -> Any: ...
+def lazy_pattern(pattern: str, flags: int = 0) -> Pattern[str]: ...
 def lazy_package(name: str, modules: Mapping[str, Iterable[str]], listed: Iterable[str] = ()) -> None: ...
 
 __all__ = [

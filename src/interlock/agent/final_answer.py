@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Any
 
-from .. import lazy_module
+from .. import lazy_module, lazy_pattern
 from ..domain.event import ClaimContradicted, FinalAnswerRejected
 from ..domain.state.ledger import Ledger
 from ..rendering.text import shorten
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     pydantic = lazy_module("pydantic")
 
-_CODE_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+_CODE_FENCE = lazy_pattern(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 _MAX_ERRORS = 5
 _MAX_ERROR_CHARS = 2_000
 

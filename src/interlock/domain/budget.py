@@ -4,20 +4,24 @@ Amounts are whole millionths, so that sums are exact in every ledger. Windows ar
 Monday) and months in UTC: a budget starts again at a known time, and one number per window is all that is stored.
 """
 
-import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from .. import lazy_module, lazy_pattern
 from .errors import ConfigurationError
 from .json import JsonObject, validate_fields
 from .tool import CallContext, ToolDefinition, values_at
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy_module("json")
 
 BudgetMeasure: TypeAlias = Literal["calls", "sum", "tokens", "cost"]
 BudgetWindow: TypeAlias = Literal["hour", "day", "week", "month"]
@@ -42,7 +46,7 @@ _MAX_SUBJECT_CHARS = 500
 _MAX_NUMBER_CHARS = 40
 _MAX_VALUES = 1_000
 _NS = 1_000_000_000
-_is_id = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch
+_is_id = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}").fullmatch
 
 
 class BudgetRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,24 +9,31 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 from hashlib import sha256
-from typing import Any, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from .. import lazy_module, lazy_pattern
 from .json import JsonObject, encode_sorted, validate_fields
 from .template import check_argument, check_braces, parse_template
 from .tool import Repeat, values_at
+
+if TYPE_CHECKING:
+    from urllib import parse
+else:
+    parse = lazy_module("urllib.parse")
 
 #: Longer keys are shown as their digest.
 MAX_SHOWN_KEY_CHARS = 200
 MAX_TEMPLATE_CHARS = 500
 
 #: What a rendered value never has, so that two values next to each other cannot be separated in two ways.
-_SEPARATOR = re.compile(r"[^\w.~%-]", re.ASCII)
+_SEPARATOR = lazy_pattern(r"[^\w.~%-]", re.ASCII)
 #: Characters that are not seen: controls and format characters, and variation selectors and fillers.
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf"})
-_INVISIBLE = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_INVISIBLE = lazy_pattern(
+    r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 
 
 class EffectRule(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -114,7 +121,7 @@ def digest_key(key: str) -> str:
 def _render(value: Any) -> str:
     simple = _simplify(value)
     text = simple if isinstance(simple, str) else encode_sorted(simple).decode()
-    return quote(text, safe="", errors="surrogatepass")
+    return parse.quote(text, safe="", errors="surrogatepass")
 
 
 def _simplify(value: Any) -> Any:

@@ -3,14 +3,18 @@
 Deny beats ask, which beats allow, over all rules. What no rule names cannot be reached.
 """
 
-import re
 from collections.abc import Collection, Iterable
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
+from .. import lazy_module, lazy_pattern
 from .errors import ConfigurationError
-from .hosts import NetworkAccess, find_address_problem, host_matches, normalize_host, parse_address
+
+if TYPE_CHECKING:
+    from . import hosts
+else:
+    hosts = lazy_module(".hosts", __package__)
 
 EgressVerdict: TypeAlias = Literal["allow", "ask", "deny"]
 #: `unnamed`: no rule names the host with that port and method.
@@ -19,11 +23,11 @@ EgressOutcome: TypeAlias = Literal["allow", "ask", "deny", "unnamed"]
 WEB_PORTS = (80, 443)
 DEFAULT_HEADER = "Authorization: Bearer {}"
 _MAX_PORT = 65_535
-_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|[0-9a-f:.]+")
-_METHOD = re.compile(r"[A-Z]+(?:-[A-Z]+)*")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_HEADER = re.compile(r"[A-Za-z0-9-]+: [\x21-\x7e ]*\{\}[\x21-\x7e ]*")
-_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
+_HOST = lazy_pattern(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|[0-9a-f:.]+")
+_METHOD = lazy_pattern(r"[A-Z]+(?:-[A-Z]+)*")
+_VARIABLE = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_HEADER = lazy_pattern(r"[A-Za-z0-9-]+: [\x21-\x7e ]*\{\}[\x21-\x7e ]*")
+_HOST_AND_PORT = lazy_pattern(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?")
 
 
 class EgressRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,13 +144,13 @@ class EgressRules:
         """Return why an address that a name resolved to cannot be connected to; empty when it can. Addresses that are
         not on the public network must be named themselves.
         """
-        parsed = parse_address(address)
+        parsed = hosts.parse_address(address)
         if parsed is None:
             return "the resolver's answer is not an address"
         decision = self.decide(str(parsed), port)
         if decision.outcome == "deny":
             return f"{parsed} is denied by {', '.join(decision.rule_ids)}"
-        return "" if decision.outcome == "allow" else find_address_problem(parsed, NetworkAccess())
+        return "" if decision.outcome == "allow" else hosts.find_address_problem(parsed, hosts.NetworkAccess())
 
     def _is_approved(self, host: str, port: int, *, has_rule: bool) -> bool:
         return (host, port) in self._approved or ((host, 0) in self._approved and (has_rule or port in WEB_PORTS))
@@ -186,9 +190,9 @@ def compile_egress_rule(rule: EgressRule) -> EgressRule:
 def parse_host_and_port(text: str) -> tuple[str, int] | None:
     """Return the normalized host and the port of `host` or `host:port`, 0 for none; None when it names no host."""
     text = text.strip()
-    found = _HOST_AND_PORT.fullmatch(text) if parse_address(text) is None else None
+    found = _HOST_AND_PORT.fullmatch(text) if hosts.parse_address(text) is None else None
     written, digits = (found[1], found[2]) if found is not None else (text, None)
-    host = normalize_host(written.strip("[]"))
+    host = hosts.normalize_host(written.strip("[]"))
     if host is None or not _HOST.fullmatch(host) or (digits is not None and not 0 < int(digits) <= _MAX_PORT):
         return None
     return host, int(digits or 0)
@@ -198,9 +202,9 @@ def _names(rule: EgressRule, host: str, port: int) -> bool:
     if rule.ports and port not in rule.port_list:
         return False
     # `*` and `*.1` stand for names: an address is opened only by a rule that names it.
-    if rule.verdict != "deny" and parse_address(host) is not None:
+    if rule.verdict != "deny" and hosts.parse_address(host) is not None:
         return host in rule.hosts
-    return any(host_matches(pattern, host) for pattern in rule.hosts)
+    return any(hosts.host_matches(pattern, host) for pattern in rule.hosts)
 
 
 def _parse_pattern(pattern: str) -> str:
@@ -208,7 +212,7 @@ def _parse_pattern(pattern: str) -> str:
         return pattern
     under = "*." if pattern.startswith("*.") else ""
     name = pattern[len(under) :].strip("[]")
-    host = normalize_host(name)
+    host = hosts.normalize_host(name)
     if "/" in pattern:
         raise ConfigurationError(f"{pattern[:80]!r}: the host alone, without the rest of the address")
     if host is None or not _HOST.fullmatch(host) or not name.isascii():

@@ -1,8 +1,15 @@
 """What a person or a model probably meant with a name that does not exist."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import islice
+from typing import TYPE_CHECKING
+
+from .. import lazy_module
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy_module("difflib")
 
 #: Longer names and longer lists are not compared: that takes long, and anybody may send them.
 _MAX_CHARS = 200
@@ -14,7 +21,7 @@ _MIN_ID_CHARS = 6
 
 def find_near_name(given: str, known: Iterable[str]) -> str | None:
     """Return the nearest known name; None when none is near."""
-    near = get_close_matches(given, islice(known, _MAX_NAMES), n=1) if len(given) <= _MAX_CHARS else []
+    near = difflib.get_close_matches(given, islice(known, _MAX_NAMES), n=1) if len(given) <= _MAX_CHARS else []
     return near[0] if near else None
 
 
@@ -29,5 +36,5 @@ def suggest_id(given: str, known: Iterable[str]) -> str:
     if not _MIN_ID_CHARS <= len(given) <= _MAX_CHARS:
         return ""
     starts = {each[: len(given)]: each for each in islice(known, _MAX_NAMES)}
-    near = get_close_matches(given, starts, n=1, cutoff=_ID_CUTOFF)
+    near = difflib.get_close_matches(given, starts, n=1, cutoff=_ID_CUTOFF)
     return f"Did you mean `{starts[near[0]]}`?" if near else ""

@@ -4,15 +4,15 @@ There are no format specifications, no attributes and no code: a name is a key o
 keys. Effect keys and titles of questions are written like this.
 """
 
-import re
 from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
+from .. import lazy_pattern
 from .suggestions import suggest_name
 
-_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_NAME = re.compile(r"[^\s{}.]+(?:\.[^\s{}.]+)*")
+_PLACEHOLDER = lazy_pattern(r"\{([^{}]*)\}")
+_NAME = lazy_pattern(r"[^\s{}.]+(?:\.[^\s{}.]+)*")
 
 
 class Template(NamedTuple):

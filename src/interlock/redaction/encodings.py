@@ -4,13 +4,18 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import NamedTuple
-from urllib.parse import quote, quote_plus
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from .. import lazy_module, lazy_pattern
 from ..domain.rendering import json_escape
 from .patterns import SECRET_PATTERNS, SecretMatch, SecretPattern, build_prefix_pattern
+
+if TYPE_CHECKING:
+    from urllib import parse
+else:
+    parse = lazy_module("urllib.parse")
 
 #: What a known token begins with: enough bytes to be seen in an encoded text.
 _TOKEN_PREFIXES = (
@@ -26,9 +31,9 @@ RUN_CHARACTER = r"[A-Za-z0-9+/_-]"
 #: Every byte becomes a sign: it may be in an encoded text, or not.
 _RUN_SIGN, _OTHER_SIGN = b"r", b"."
 _RUN_SIGNS = b"".join(_RUN_SIGN if re.fullmatch(RUN_CHARACTER, chr(code)) else _OTHER_SIGN for code in range(256))
-_base64_run = re.compile(r"[A-Za-z0-9+/_-]*={0,2}").match
-_hex_run = re.compile(r"[0-9A-Fa-f]*").match
-_last_bits = re.compile(r"[A-Za-z0-9+/_-]?={0,2}").match
+_base64_run = lazy_pattern(r"[A-Za-z0-9+/_-]*={0,2}").match
+_hex_run = lazy_pattern(r"[0-9A-Fa-f]*").match
+_last_bits = lazy_pattern(r"[A-Za-z0-9+/_-]?={0,2}").match
 #: Enough of a token to see what it is, in base64 and in hex.
 _LOOK_CHARS = 128
 
@@ -45,7 +50,7 @@ def encoded_variants(value: str) -> Iterator[str]:
         _ascii_escape(escaped),
         _json_escape(_ascii_escape(escaped)),
     )
-    for url in (quote(encoded, safe=""), quote(encoded), quote_plus(encoded)):
+    for url in (parse.quote(encoded, safe=""), parse.quote(encoded), parse.quote_plus(encoded)):
         yield url
         yield re.sub("%..", lambda match: match[0].lower(), url)
 

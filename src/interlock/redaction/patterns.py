@@ -16,6 +16,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from .. import lazy_pattern
+
 
 class SecretMatch(NamedTuple):
     """A secret found in a text."""
@@ -60,22 +62,22 @@ def _pattern(
 _MIN_STRONG_CHARS = 6
 _MIN_MIXED_CASE_CHARS = 16
 
-_has_digit = re.compile(r"\d").search
-_has_letter = re.compile(r"[A-Za-z]").search
-_has_space = re.compile(r"\s").search
-_has_symbol = re.compile(r"[^\w.\-]").search
-_is_placeholder = re.compile(
+_has_digit = lazy_pattern(r"\d").search
+_has_letter = lazy_pattern(r"[A-Za-z]").search
+_has_space = lazy_pattern(r"\s").search
+_has_symbol = lazy_pattern(r"[^\w.\-]").search
+_is_placeholder = lazy_pattern(
     r"[$<{%*].*|x{3,}|\.{3,}|\[redacted:.*|(?:your|my|some|the|example)[-_ ].*|os\.environ.*|process\.env.*"
     r"|none|null|nil|true|false|undefined|required|optional|string|bytes|password|passwd|secret|token|\w+://.*",
     re.IGNORECASE | re.DOTALL,
 ).fullmatch
 #: `self.token`, `Settings.api_key`: code that names the value.
-_is_reference = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+|\w*_?passw\w*_\w*|\w+_passw\w*").fullmatch
+_is_reference = lazy_pattern(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+|\w*_?passw\w*_\w*|\w+_passw\w*").fullmatch
 #: `token_v2`, `prod-db-2`: a name of something in code or configuration.
-_is_name = re.compile(r"[a-z][a-z_-]*\d{0,2}").fullmatch
+_is_name = lazy_pattern(r"[a-z][a-z_-]*\d{0,2}").fullmatch
 #: The end of what an earlier redaction wrote.
-_is_redaction_mark = re.compile(r"\[redacted:[^\]\s]*\]$").search
-_is_path = re.compile(r"~?(?:/[\w.-]+){2,}/?|[/~.]").fullmatch
+_is_redaction_mark = lazy_pattern(r"\[redacted:[^\]\s]*\]$").search
+_is_path = lazy_pattern(r"~?(?:/[\w.-]+){2,}/?|[/~.]").fullmatch
 
 
 def _is_strong(value: str) -> bool:

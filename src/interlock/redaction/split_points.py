@@ -11,10 +11,11 @@ A new pattern that spans a line break belongs in this list.
 import re
 from collections.abc import Iterable
 
+from .. import lazy_pattern
 from .matches import JoinedText
 from .prefilter import may_be_split
 
-_find_open_end = re.compile(
+_find_open_end = lazy_pattern(
     r"""(?:
       (?i:bearer) \s{0,3}
     | (?i:cookie) ["'\\\]]{0,4} \s{0,3} (?:[:=,]\s{0,3})?
@@ -32,7 +33,7 @@ _find_open_end = re.compile(
 #: No open end is longer.
 _OPEN_CHARS = 160
 _BODY = r"[A-Za-z0-9+/=\s\\:,.]*"
-_match_open_key = re.compile(
+_match_open_key = lazy_pattern(
     rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{_BODY}(?:-(?!----){_BODY})*\Z"
 ).match
 #: How many ends of lines are tried.

@@ -10,12 +10,12 @@ other characters, and a few combining marks on a letter. Everything else is writ
     [400 spaces]       four or more spaces in a row; the same words as literal text begin with `\u{5b}`
 """
 
-import re
 from functools import lru_cache
 from itertools import chain
 from typing import Literal, TypeAlias
 from unicodedata import bidirectional, category, combining, east_asian_width, is_normalized, name
 
+from .. import lazy_pattern
 from ..domain.rendering import neutralize
 from .text import pluralize
 
@@ -52,12 +52,12 @@ _BLANK = frozenset(
         range(0xE0000, 0xE1000),
     )
 )
-_PIECE = re.compile(r"(?P<plain>[!-Z\]-~]+)|(?P<spaces> +)|(?P<bracket>\[)|(?P<other>(?:[^ -~]|\\)+)")
-_SPACES_MARK = re.compile(r"\[[0-9]{1,7} spaces\]")
-_WORD = re.compile(r"\w+")
+_PIECE = lazy_pattern(r"(?P<plain>[!-Z\]-~]+)|(?P<spaces> +)|(?P<bracket>\[)|(?P<other>(?:[^ -~]|\\)+)")
+_SPACES_MARK = lazy_pattern(r"\[[0-9]{1,7} spaces\]")
+_WORD = lazy_pattern(r"\w+")
 #: Colours, and erasing the rest of a line: ordinary formatting of an output.
-_FORMATTING = re.compile(r"\x1b\[[0-9;:]*[mK]")
-_LINE_END = re.compile(r"\r\n|[\r\n]")
+_FORMATTING = lazy_pattern(r"\x1b\[[0-9;:]*[mK]")
+_LINE_END = lazy_pattern(r"\r\n|[\r\n]")
 _TAB_CELLS = 8
 
 #: Alphabets whose letters pass for those of another.

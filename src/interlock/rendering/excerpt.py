@@ -18,6 +18,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from .. import lazy_pattern
+
 #: Words of failing lines, the sure ones first: the others count only where none of these is found.
 FAILURE_WORDS = (
     (
@@ -30,7 +32,7 @@ FAILURE_WORDS = (
 TRACEBACK = "Traceback (most recent call last)"
 CAUSED_BY = "Caused by:"
 #: The line after a traceback that says what went wrong begins after such a place.
-find_trace_end = re.compile(r"\n(?=[^\s|])").search
+find_trace_end = lazy_pattern(r"\n(?=[^\s|])").search
 #: How many characters before and after a word of a failing line are looked at.
 CONTEXT_CHARS = 64
 
@@ -38,8 +40,8 @@ _MAX_HINT_CHARS = 60
 #: How many harmless lines with one word are passed over before the word is given up.
 _MAX_HARMLESS = 1_000
 #: What makes such a word harmless: it says that there was none. Before the word, and from it on.
-_none_before = re.compile(r"(?:(?<![\w.])0|\b(?:no|zero|without)) \w*$", re.IGNORECASE).search
-_none_after = re.compile(r"\w*[\"']?\s?[:=]\s{0,2}0\b").match
+_none_before = lazy_pattern(r"(?:(?<![\w.])0|\b(?:no|zero|without)) \w*$", re.IGNORECASE).search
+_none_after = lazy_pattern(r"\w*[\"']?\s?[:=]\s{0,2}0\b").match
 
 
 def find_first_failure(text: str) -> int:

@@ -6,10 +6,10 @@ main arguments. Values are untrusted: secrets are left out first, then everythin
 shown with it, exactly.
 """
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
+from .. import lazy_pattern
 from ..domain.call import KeyFact
 from ..domain.json import InvalidJsonError, encode, escape_surrogates, parse
 from ..domain.redaction import RedactFunction, redact_json
@@ -30,7 +30,7 @@ _DEFAULT_KEY_FACTS = 4
 _MAX_READ_CHARS = 2_000
 _REDACTED = "[redacted]"
 _EXAMPLE = "Refund {amount} for {order}"
-_SPACES = re.compile(r"\s+")
+_SPACES = lazy_pattern(r"\s+")
 
 
 def check_title(template: str, arguments: Collection[str] | None = None) -> None:

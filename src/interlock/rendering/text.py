@@ -3,12 +3,17 @@
 Nothing is escaped here. A message is redacted first and escaped then: see `redaction`.
 """
 
-import json
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from .. import lazy_module
 from ..domain.rendering import truncate
 from ..domain.suggestions import suggest_name
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy_module("json")
 
 #: More than that is not read in a line of a list.
 MAX_LINE_CHARS = 200

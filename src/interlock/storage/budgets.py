@@ -8,13 +8,18 @@ Guarantees, tested for every implementation by `BudgetLedgerConformance` of `int
 4. The cost of a call does not grow with history: counters of windows that ended are removed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from .. import lazy_module
 from ..domain.budget import BudgetCharge, BudgetKey, BudgetRule, from_millionths, make_measure
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = lazy_module("json")
 
 #: How long counters are kept after their window: the clocks of hosts may differ.
 KEEP_SECONDS = 86_400

@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
@@ -18,7 +17,7 @@ from ..domain.event import LogEntry
 from .event_log import Lease
 
 #: Where the system describes processes. Without it a process is identified by its pid alone.
-PROC = Path("/proc")
+PROC = "/proc"
 
 _DEAD = (b"Z", b"X", b"x")
 _STATE, _STARTED = 0, 19  # places after the name, which is in brackets and may hold anything
@@ -42,7 +41,7 @@ def this_process() -> ProcessIdentity:
 
 
 @lru_cache(maxsize=1)  # by pid: after a fork it differs
-def _identify(pid: int, _source: Path) -> ProcessIdentity:
+def _identify(pid: int, _source: str) -> ProcessIdentity:
     status = _read_stat(pid)
     return ProcessIdentity(os.uname().nodename, _read_boot_id(), pid, int(status[_STARTED]) if status else 0)
 
@@ -61,14 +60,14 @@ def is_dead(process: ProcessIdentity, here: ProcessIdentity) -> bool:
 
 def _read_stat(pid: int) -> list[bytes]:
     """Return the system's data about the process; empty when there is none."""
-    with suppress(OSError):
-        return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+    with suppress(OSError), open(f"{PROC}/{pid}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
     return []
 
 
 def _read_boot_id() -> str:
-    with suppress(OSError):
-        return (PROC / "sys/kernel/random/boot_id").read_text().strip()
+    with suppress(OSError), open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as boot_id:
+        return boot_id.read().strip()
     return ""
 
 

@@ -4,12 +4,13 @@
 and a word that is not understood narrows: two commands are then taken for different, which costs a second run at most.
 """
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
+
+from ... import lazy_pattern
 
 _MAX_CHARS = 2_000
 _MAX_WORDS = 64
@@ -25,20 +26,20 @@ _PROGRAM_ALIASES: Mapping[str, frozenset[str]] = {
 #: Arguments that mean everything.
 _EVERYTHING = frozenset((".", "..."))
 #: Options whose next word is a value that narrows nothing.
-_VALUE_OPTIONS = re.compile(
+_VALUE_OPTIONS = lazy_pattern(
     "-[poncjrCW]|--tb|--color|--durations|--maxfail|--timeout|--cov(?:-report|-config)?|--junitxml|--rootdir|--config"
     "|--config-file|--numprocesses|--dist|--directory|--prefix|--project|--manifest-path"
 )
 #: Options that leave tests out: by a value, and without one.
-_FILTER_OPTIONS = re.compile(
+_FILTER_OPTIONS = lazy_pattern(
     "-[kmtg]|--?run|--?skip|--grep|--testNamePattern|--deselect|--ignore(?:-glob)?|--(?:extend-)?exclude|--select"
     "|--filter|--test|--package|--bin|--example"
 )
-_FILTER_FLAGS = re.compile(
+_FILTER_FLAGS = lazy_pattern(
     "--lf|--last-failed|--sw|--stepwise|--nf|--lib|--bins|--doc|--changed|--onlyChanged|--onlyFailures|--exit-zero|-short"
 )
 #: Options that stop at the first failure: what is counted then is not all.
-_FAIL_FAST_OPTIONS = re.compile(
+_FAIL_FAST_OPTIONS = lazy_pattern(
     r"-[a-zA-Z]{0,8}x[a-zA-Z]{0,8}|--exitfirst|--maxfail(?:=.*)?|--bail(?:=.*)?|--?failfast|--fail-fast"
 )
 _SHELL_OPERATORS = frozenset("();<>|&")

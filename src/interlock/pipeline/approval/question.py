@@ -1,10 +1,10 @@
 """The question to a person about a call, and the decision that is recorded with it."""
 
-from typing import cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from ... import lazy_module
 from ...domain.budget import is_budget_rule
 from ...domain.call import Question, ValidCall, WaitingCall
 from ...domain.decision import RECOVERY_LAYER, Decision, FourEyes, Verdict, needs_second_person
@@ -17,6 +17,11 @@ from ...rendering.question_title import make_key_facts, make_title
 from ...rendering.text import describe_error, shorten
 from ..context import RunContext
 from .binding import bind_approval, canonicalize
+
+if TYPE_CHECKING:
+    from urllib import parse
+else:
+    parse = lazy_module("urllib.parse")
 
 #: The layer that asks a user to let a tool act for them.
 CONSENT = "consent"
@@ -103,6 +108,7 @@ def _capability(valid: ValidCall) -> str:
     arguments, tool = valid.arguments, valid.tool
     if tool.capability:
         # Quoted, so that a value cannot look like another part of the path.
+        quote = parse.quote
         filled = CAPABILITY_ARGUMENT.sub(lambda name: quote(str(arguments.get(name[1])), safe=""), tool.capability)
         return shorten(filled, _MAX_CAPABILITY_CHARS)
     named = (values_at(arguments, name.split(".")) for name in tool.resources)
