@@ -13,7 +13,7 @@ import msgspec
 from .call import Answer, Question
 from .decision import Decision
 from .errors import LogCorruptError, LogVersionError
-from .json import escape_surrogates
+from .json import escape_surrogates, lazy_decoder
 from .messages import MessagePart, Usage
 from .observation import ExitStatus, Observation
 from .outcome import SideEffects
@@ -619,7 +619,7 @@ def event_type(fact: Fact) -> str:
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Event).decode
+_decoder = lazy_decoder(Event)
 
 #: Line breaks to some readers and not to others; escaped so that one event is one line for every reader.
 _LINE_BREAKS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
@@ -682,7 +682,7 @@ def decode_event(entry: LogEntry) -> Event:
     version has written.
     """
     try:
-        event = _decode(entry.body)
+        event = _decoder.decode(entry.body)
     except RecursionError:
         raise LogCorruptError(
             f"event {entry.seq} of {entry.run_id} cannot be read: it is nested too deep (nested_too_deep)"

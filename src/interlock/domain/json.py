@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable
 from functools import cache
 from math import isfinite
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import jiter
 import msgspec
 
+_T = TypeVar("_T")
 #: Any JSON value. Values from outside are checked by `parse` or `check`, not by their static type.
 Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
@@ -22,6 +23,23 @@ MAX_DEPTH = 64
 MAX_FILE_DEPTH = 256
 MAX_INTEGER = 2**53 - 1
 MAX_VALUES = 100_000
+
+
+class _LazyDecoder:
+    """A stand-in for a decoder."""
+
+    def __init__(self, kind: object) -> None:
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        self.__dict__[name] = method = getattr(msgspec.json.Decoder(cast(Any, self._kind)), name)
+        return method
+
+
+def lazy_decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    """Return a decoder that is made when it is first used: that takes a look at every type that a value may have."""
+    return cast(msgspec.json.Decoder[_T], _LazyDecoder(kind))
+
 
 encode = msgspec.json.Encoder().encode
 #: The same value always gives the same bytes. Not RFC 8785: for digests that stay inside.

@@ -14,6 +14,7 @@ import msgspec
 
 from ..domain.errors import LogCorruptError
 from ..domain.event import TERMINAL_EVENTS, LogEntry, decode_event, genesis_hash, next_hash
+from ..domain.json import lazy_decoder
 from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog, RunSummary, Snapshot, StoredRun
 
@@ -24,7 +25,7 @@ _PAGE = 1000
 _SEAL_BYTES = 32
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Ledger).decode
+_decoder = lazy_decoder(Ledger)
 
 
 class LoadedRun(NamedTuple):
@@ -103,7 +104,7 @@ def _decode_snapshot(snapshot: Snapshot) -> Ledger | None:
     if seal != _compute_seal(snapshot.hash, state):
         return None
     try:
-        return _decode(state)
+        return _decoder.decode(state)
     except (msgspec.MsgspecError, RecursionError):
         return None
 

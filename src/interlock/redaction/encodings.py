@@ -4,6 +4,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from functools import cache
+from string import ascii_letters, digits
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -27,10 +28,10 @@ _URL_SAFE = str.maketrans("+/", "-_")
 _STANDARD = str.maketrans("-_", "+/")
 #: No token is shorter, in any encoding.
 MIN_ENCODED_CHARS = 20
-RUN_CHARACTER = r"[A-Za-z0-9+/_-]"
+RUN_CHARACTERS = frozenset(ascii_letters + digits + "+/_-")
 #: Every byte becomes a sign: it may be in an encoded text, or not.
 _RUN_SIGN, _OTHER_SIGN = b"r", b"."
-_RUN_SIGNS = b"".join(_RUN_SIGN if re.fullmatch(RUN_CHARACTER, chr(code)) else _OTHER_SIGN for code in range(256))
+_RUN_SIGNS = b"".join([_RUN_SIGN if chr(code) in RUN_CHARACTERS else _OTHER_SIGN for code in range(256)])
 _base64_run = lazy_pattern(r"[A-Za-z0-9+/_-]*={0,2}").match
 _hex_run = lazy_pattern(r"[0-9A-Fa-f]*").match
 _last_bits = lazy_pattern(r"[A-Za-z0-9+/_-]?={0,2}").match

@@ -7,7 +7,7 @@ something invisible splits it. A text without any of these, and without a sign o
 import re
 
 from ..domain.rendering import INVISIBLE_CHARACTERS
-from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTER, find_encoded
+from .encodings import MIN_ENCODED_CHARS, RUN_CHARACTERS, find_encoded
 
 #: Every byte becomes a sign for its kind, and the signs are searched.
 _RUN, _PLAIN, ODD = b"r", b"p", b"o"
@@ -18,12 +18,12 @@ _UNSEEN = rf"[{INVISIBLE_CHARACTERS}\ufe0e\ufe0f]"
 
 
 def _classify_character(character: str) -> bytes:
-    if re.fullmatch(RUN_CHARACTER, character):
+    if character in RUN_CHARACTERS:
         return _RUN
     return _PLAIN if character in "\t\n" or (character.isascii() and character.isprintable()) else ODD
 
 
-CHARACTER_CLASSES = b"".join(_classify_character(chr(code)) for code in range(256))
+CHARACTER_CLASSES = b"".join([_classify_character(chr(code)) for code in range(256)])
 
 
 def may_be_split(text: str) -> bool:

@@ -46,13 +46,14 @@ from ..domain.tool import (
 )
 from ..domain.trial import TrialRunner
 from ..rendering.question_title import check_key_facts, check_title
-from .docstring import parse_docstring
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from . import docstring
     from . import signature as signatures
 else:
+    docstring = lazy_module(".docstring", __package__)
     # It loads pydantic, which a program needs that declares a tool.
     signatures = lazy_module(".signature", __package__)
 
@@ -255,7 +256,7 @@ def _declare_named(handler: Function, options: ToolOptionMap) -> ToolDefinition:
 def _declare(handler: Function, name: str, options: ToolOptionMap) -> ToolDefinition:
     _check_options(name, options)
     signature = signatures.read_signature(handler, options.get("args_model"))
-    doc = parse_docstring(handler.__doc__)
+    doc = docstring.parse_docstring(handler.__doc__)
     spec = ToolSpec(
         name=name,
         description=options.get("description", doc.description),
