@@ -5,13 +5,18 @@ hash can be checked with any tool. What runs after an approval is read back from
 """
 
 from hashlib import sha256
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-import rfc8785
 
+from .. import lazy_module
 from . import json
 from .tool import CallContext, JsonObject, ToolDefinition
+
+if TYPE_CHECKING:
+    import rfc8785
+else:
+    rfc8785 = lazy_module("rfc8785")
 
 PAYLOAD_SCHEMA = "interlock/invocation/v1"
 _MAX_EXACT = 2**53 - 1

@@ -4,13 +4,18 @@
 and a word that is not understood narrows: two commands are then taken for different, which costs a second run at most.
 """
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ... import lazy_pattern
+from ... import lazy_module, lazy_pattern
+
+if TYPE_CHECKING:
+    import shlex
+else:
+    shlex = lazy_module("shlex")
 
 _MAX_CHARS = 2_000
 _MAX_WORDS = 64
