@@ -1,6 +1,7 @@
 """What a command may use. Whatever it does, it ends, and nothing of it is left."""
 
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 
 from interlock.sandbox.commands.bubblewrap import BubblewrapSandbox
 from interlock.sandbox.host.cgroups import can_limit_root
+from interlock.sandbox.host.process_tree import list_descendants
 from interlock.sandbox.host.programs import find_bwrap, find_ripgrep
-from interlock.sandbox.interface import CommandExit, CommandLimits, OutputStream
+from interlock.sandbox.interface import CommandExit, CommandLimits, CommandSpec, OutputStream, SandboxProfile
 from tests.patience import HANG_SECONDS
 
 from .commands import Printed, a_command, run
@@ -135,11 +137,48 @@ async def test_a_program_without_a_shell_has_limits_too(sandbox: BubblewrapSandb
     ripgrep = find_ripgrep()
     assert ripgrep is not None
     limits = CommandLimits(open_files=50, file_bytes=MEGABYTE)
-    words = (ripgrep.path, "--no-config", "Max (open files|file size|core)", "/proc/self/limits")
+    its_input, ours = os.pipe()
+    profile = SandboxProfile(
+        workspace=str(tmp_path), writable=False, system=False, readable=(ripgrep.path,), limits=limits
+    )
+    command = CommandSpec(profile=profile, argv=(ripgrep.path, "--no-config", "x", "-"), input_fd=its_input)
+    before = {*list_descendants(os.getpid())}
+    running = await sandbox.start(command, lambda stream, chunk: None)
+    (*_, last) = [pid for pid in list_descendants(os.getpid()) if pid not in before]
+    kinds = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)
+    found = [resource.prlimit(last, kind) for kind in kinds]
+    os.close(ours)
+    os.close(its_input)
+    await running.wait(HANG_SECONDS)
 
-    outcome = await run(sandbox, words, tmp_path, system=False, writable=False, readable=(ripgrep.path,), limits=limits)
+    assert found == [(MEGABYTE, MEGABYTE), (0, 0), (50, 50)]
 
-    assert [line.split()[-3] for line in outcome.stdout.splitlines()] == [str(MEGABYTE), "0", "50"]
+
+async def test_a_program_without_a_system_sees_itself_and_the_workspace(
+    sandbox: BubblewrapSandbox, tmp_path: Path
+) -> None:
+    ripgrep = find_ripgrep()
+    assert ripgrep is not None
+    (tmp_path / "file").touch()
+    words = (ripgrep.path, "--no-config", "--files", "--hidden", "--no-ignore", "/")
+
+    outcome = await run(sandbox, words, tmp_path, system=False, writable=False, readable=(ripgrep.path,))
+
+    own = {"/.sandbox-empty", "/.sandbox-gate"}
+    assert {*outcome.stdout.splitlines()} == {ripgrep.path, f"{tmp_path}/file", *own}
+
+
+async def test_bulk_output_comes_whole_and_in_order(sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
+    printed: list[bytes] = []
+    script = "for n in {1..9}; do echo $n; done; printf '%*s' 3000000 x; echo end"
+    profile = SandboxProfile(workspace=str(tmp_path), writable=False)
+    command = CommandSpec(profile=profile, script=script, has_bulk_output=True)
+
+    running = await sandbox.start(command, lambda stream, chunk: printed.append(chunk))
+    ended = await running.wait(HANG_SECONDS)
+
+    assert shape(ended) == ("exited", 0, "")
+    assert b"".join(printed) == b"".join(b"%d\n" % n for n in range(1, 10)) + b"x".rjust(3_000_000) + b"end\n"
 
 
 async def test_looking_at_processes_does_not_count_shared_memory_many_times(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from unittest.mock import patch
 
 import pytest
 
@@ -20,7 +21,7 @@ from interlock.tools.search.ripgrep import (
     SearchStatus,
     build_search_options,
 )
-from interlock.tools.search.search_output import NameReader
+from interlock.tools.search.search_output import NameReader, find_suspects
 from tests.patience import HANG_SECONDS
 from tests.tools.search_runs import NOTHING_HOLDS, PlayedSearch, SearchRun, rg, run, sandbox, text_of
 
@@ -58,6 +59,35 @@ async def test_it_sees_the_workspace_and_itself_and_can_change_nothing(workspace
     assert command.environment == {}
 
 
+async def test_a_search_counts_only_if_what_is_hidden_was_hidden(workspace: Workspace) -> None:
+    """The scan runs beside the search, which is done again with what it finds."""
+    old, new = (f"{workspace.root}/.env",), (f"{workspace.root}/.env", f"{workspace.root}/b.pem")
+    scans = iter([old, old, new, new])
+    commands = PlayedSearch(("stdout", b"./a\0"))
+    ripgrep = Ripgrep(workspace, commands, rg(), lambda: next(scans))
+    for expected in ([old], [old], [old, new], [new]):
+        commands.started.clear()
+        reader, _ = await ripgrep.run(("--files",), ".", NameReader)
+
+        assert [command.profile.hidden for command in commands.started] == expected
+        assert reader.names == [b"./a"]
+
+
+async def test_an_error_of_a_search_that_does_not_count_is_dropped(workspace: Workspace) -> None:
+    hidden = (f"{workspace.root}/.env",)
+    scans = iter([(), hidden, hidden])
+    commands = PlayedSearch()
+    ripgrep = Ripgrep(workspace, commands, rg(), lambda: next(scans))
+    await ripgrep.run(("--files",), ".", NameReader)
+    with patch.object(commands, "start", side_effect=[SandboxSetupError("gone"), commands]):
+        await ripgrep.run(("--files",), ".", NameReader)
+    with (
+        patch.object(commands, "start", side_effect=SandboxSetupError("gone")),
+        pytest.raises(SandboxSetupError, match="gone"),
+    ):
+        await ripgrep.run(("--files",), ".", NameReader)
+
+
 async def test_without_a_sandbox_it_runs_after_a_yes_and_secrets_are_still_left_out(workspace: Workspace) -> None:
     commands = PlayedSearch(confinement=NOTHING_HOLDS)
     await searched(workspace, commands, (f"{workspace.root}/.env",))
@@ -75,7 +105,7 @@ async def test_a_search_that_is_ended_has_found_something_and_is_not_complete(
     commands = PlayedSearch(("stdout", b"./a\0./b"), ended=ended(reason, None))
     reader, done = await Ripgrep(workspace, commands, rg(), lambda: ()).run(("--files",), ".", NameReader)
 
-    assert (done.stopped, reader.names()) == (reason, [b"./a"])
+    assert (done.stopped, reader.names) == (reason, [b"./a"])
     assert STOP_REASONS[reason]
 
 
@@ -198,7 +228,13 @@ def test_closed_paths_are_left_out_with_all_below_them(workspace: Workspace) -> 
     closed = ClosedPaths(workspace, [f"{workspace.root}/{path}" for path in ("a", "d/e")] + ["/elsewhere/x"])
     paths = [b"./.env", b"./.env.example", b"./a", b"./a/b", b"./ab", b"./d", b"./d/e/f/g", b"./d/ef", b"./id_rsa"]
 
-    assert closed.filter_open(paths) == [b"./.env.example", b"./ab", b"./d", b"./d/ef", b"./id_rsa"]
+    assert closed.filter_open(paths, find_suspects(b"\0".join(paths))) == [
+        b"./.env.example",
+        b"./ab",
+        b"./d",
+        b"./d/ef",
+        b"./id_rsa",
+    ]
     assert [path for path in paths if closed.is_closed(path)] == [
         b"./.env",
         b"./a",

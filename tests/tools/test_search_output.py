@@ -16,6 +16,7 @@ from interlock.tools.search.search_output import (
     build_match_page,
     display_name,
     format_line,
+    iterate_sorted,
     truncate_line,
 )
 
@@ -73,8 +74,13 @@ def test_names_and_counts_are_exact_whatever_is_in_a_name(counts: dict[bytes, in
     for piece in pieces(b"".join(b"%b\0%d\n" % item for item in counts.items()), cuts):
         counted.feed(piece)
 
-    assert names.names() == [*counts]
+    assert names.names == [*counts]
     assert counted.counts() == counts
+
+
+@given(st.sets(st.binary(min_size=1, max_size=3), max_size=200), st.integers(1, 4))
+def test_paths_are_sorted_however_few_are_wanted(names: set[bytes], wanted: int) -> None:
+    assert [*iterate_sorted([*names], wanted)] == sorted(names)
 
 
 def test_what_was_not_finished_is_left_out() -> None:
@@ -82,7 +88,7 @@ def test_what_was_not_finished_is_left_out() -> None:
     names.feed(b"./a\0./b")
     counts.feed(b"./a\0002\n./b\0001")
 
-    assert names.names() == [b"./a"]
+    assert names.names == [b"./a"]
     assert counts.counts() == {b"./a": 2}
 
 

@@ -78,7 +78,8 @@ class SandboxProfile(msgspec.Struct, frozen=True, kw_only=True):
     #: Without the network: hosts are reached through a proxy at this port of 127.0.0.1, whose listening socket
     #: `CommandSpec.on_listener` gets. 0: no host is reached.
     egress_port: int = 0
-    #: The programs and libraries of the system can be used; else only what is `readable`.
+    #: The programs and libraries of the system can be used, with devices, `/proc` and temporary folders; else only what
+    #: is `readable`.
     system: bool = True
     #: Files and folders beside the workspace, read-only.
     readable: tuple[str, ...] = ()
@@ -137,6 +138,9 @@ class CommandSpec(msgspec.Struct, frozen=True, kw_only=True):
     on_listener: Callable[[socket.socket], None] | None = None
     #: A descriptor that is its standard input, open until the command has begun. -1: its standard input is empty.
     input_fd: int = -1
+    #: It prints much, and only the whole of it is of use: its output comes in larger pieces, milliseconds late, so that
+    #: reading it does not take the processor from the command.
+    has_bulk_output: bool = False
     #: Files that only this command sees, by their absolute paths.
     files: Mapping[str, bytes] = {}
 

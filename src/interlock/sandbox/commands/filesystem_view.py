@@ -78,15 +78,8 @@ def build_view(profile: SandboxProfile, overlay: OverlayPaths | None = None) -> 
     pinned = _parent_folders(covered, profile.workspace) if profile.writable else ()
     if len(covered) + len(pinned) + len(profile.readable) > _MAX_MOUNTS:
         raise SandboxSetupError(_too_many_message(covered, profile.workspace))
-    size = str(profile.limits.temporary_bytes)
     options = [
-        *("--perms", "0755", "--dir", "/etc"),
-        *(_system_options(profile.has_hosts) if profile.system else ()),
-        # `/dev` itself is as large as half of the memory.
-        *("--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"),
-        *("--proc", "/proc", *_proc_options()),
-        *("--size", size, "--perms", "1777", "--tmpfs", bash_prelude.TEMPORARY),
-        *("--size", size, "--tmpfs", bash_prelude.HOME),
+        *(_system_options(profile) if profile.system else ()),
         *(word for path in profile.readable for word in _bind_readable(path, profile)),
         *_bind_workspace(profile, overlay),
     ]
@@ -249,8 +242,22 @@ def _visible_folders(profile: SandboxProfile) -> tuple[str, ...]:
     return (profile.workspace, *profile.readable, *system)
 
 
+def _system_options(profile: SandboxProfile) -> tuple[str, ...]:
+    """Return what every program may expect of a system."""
+    size = str(profile.limits.temporary_bytes)
+    return (
+        *("--perms", "0755", "--dir", "/etc"),
+        *_program_options(profile.has_hosts),
+        # `/dev` itself is as large as half of the memory.
+        *("--dev", "/dev", "--size", size, "--perms", "1777", "--tmpfs", _SHARED_MEMORY, "--remount-ro", "/dev"),
+        *("--proc", "/proc", *_proc_options()),
+        *("--size", size, "--perms", "1777", "--tmpfs", bash_prelude.TEMPORARY),
+        *("--size", size, "--tmpfs", bash_prelude.HOME),
+    )
+
+
 @cache
-def _system_options(network: bool) -> tuple[str, ...]:
+def _program_options(network: bool) -> tuple[str, ...]:
     options: list[str] = []
     for path in (*_PROGRAM_FOLDERS, *_settings_folders(network)):
         if os.path.islink(path) and path.count("/") == 1:

@@ -63,6 +63,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     expected_environment: ExecutionEnvironment | None = None
     #: Its standard input, which is closed by its owner. -1: it is empty.
     input_fd: int = -1
+    #: See `CommandSpec`.
+    has_bulk_output: bool = False
     #: Called when everything of it is dead.
     on_end: Callable[[], None] | None = None
 

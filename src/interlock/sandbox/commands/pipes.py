@@ -1,16 +1,19 @@
 """The pipes and processes of a command, watched by the event loop."""
 
 import asyncio
+import fcntl
 import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 
 CHUNK_BYTES = 1 << 16
+#: Room for what is printed during a pause.
+_BULK_PIPE_BYTES = 1 << 20
 
 
 class PipeReader:
-    """One pipe, read as it fills."""
+    """One pipe, read as it fills. With a pause, it is read in larger pieces: see `CommandSpec.has_bulk_output`."""
 
     def __init__(
         self,
@@ -18,20 +21,37 @@ class PipeReader:
         fd: int,
         receive: Callable[[bytes], None],
         on_close: Callable[[], None] = lambda: None,
+        *,
+        pause_seconds: float = 0.0,
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._receive = receive
         self._on_close = on_close
+        self._pause_seconds = pause_seconds
+        self._pause: asyncio.TimerHandle | None = None
         os.set_blocking(fd, False)
+        if pause_seconds:
+            with suppress(OSError):  # the user's share of pipes is used up: then it blocks sooner
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _BULK_PIPE_BYTES)
 
     def watch(self) -> None:
         """Read the pipe whenever it has data."""
-        self._loop.add_reader(self._fd, self._read)
+        self._loop.add_reader(self._fd, self._read_and_pause if self._pause_seconds else self._read)
 
     def unwatch(self) -> None:
         """Stop reading the pipe."""
         self._loop.remove_reader(self._fd)
+
+    def _read_and_pause(self) -> None:
+        for _ in range(_BULK_PIPE_BYTES // CHUNK_BYTES):
+            if not self._read():
+                break
+        else:
+            return  # it fills faster than it is read
+        if self._fd >= 0:
+            self.unwatch()
+            self._pause = self._loop.call_later(self._pause_seconds, self.watch)
 
     def _read(self) -> bool:
         try:
@@ -53,6 +73,8 @@ class PipeReader:
     def close(self) -> None:
         """Stop reading and close the pipe."""
         if self._fd >= 0:
+            if self._pause is not None:
+                self._pause.cancel()
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1

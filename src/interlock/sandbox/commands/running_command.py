@@ -19,6 +19,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from functools import partial
 
 from ...domain.errors import SandboxSetupError
 from ..host import process_tree
@@ -37,6 +38,8 @@ _SUPERVISOR_SECONDS = 5.0
 #: The sandbox is some processes, too.
 _OWN_PROCESSES, _OWN_BYTES = 16, 32 << 20
 POLL_SECONDS = 0.1
+#: Between two looks at an output that may come late.
+_BULK_PAUSE_SECONDS = 0.005
 #: Control groups are removed so long after a command, when its caller has its result.
 _REMOVAL_SECONDS = 0.05
 #: Looking at processes may take this part of the event loop's time at most.
@@ -96,6 +99,7 @@ class _CommandProcess:
         self._stderr_tail = b""
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
+        self._gate_passed: asyncio.Future[None] = self._loop.create_future()
         self._started_at = time.monotonic()
         #: Where nothing else holds the number of its processes. With room for those of the sandbox itself.
         self._cgroup = create_cgroup(limits.processes + _OWN_PROCESSES, limits.memory_bytes + _OWN_BYTES)
@@ -109,12 +113,15 @@ class _CommandProcess:
         self._launched_process = ProcessWatcher(self._loop, self._process.pid)
         #: The first process of the namespace, where there is one.
         self._inner_process: ProcessWatcher | None = None
+        pause_seconds = _BULK_PAUSE_SECONDS if launch.has_bulk_output else 0.0
         # In this order they are read to their ends: the first two decide what the others mean.
         self._readers = (
             PipeReader(self._loop, launch.status_fd, self._on_status),
             PipeReader(self._loop, launch.report_fd, self._on_report, self._on_report_closed),
-            PipeReader(self._loop, output_fds["stdout"], lambda chunk: self._receive("stdout", chunk)),
-            PipeReader(self._loop, output_fds["stderr"], lambda chunk: self._receive("stderr", chunk)),
+            *(
+                PipeReader(self._loop, fd, partial(self._receive, stream), pause_seconds=pause_seconds)
+                for stream, fd in output_fds.items()
+            ),
         )
         for reader in self._readers:
             reader.watch()
@@ -128,15 +135,17 @@ class _CommandProcess:
         self._lifecycle.add_done_callback(_consume_exception)
 
     async def wait_until_started(self) -> None:
-        if self._launch.has_no_start_report:
+        if self._launch.has_no_start_report and self._launch.gate_fd < 0:
             return
-        either = (self._started, self._lifecycle)
+        # A program that cannot report is let go at the gate: whether it could be executed is known at its end.
+        has_begun = self._gate_passed if self._launch.has_no_start_report else self._started
+        either = (has_begun, self._lifecycle)
         try:
             await asyncio.wait(either, timeout=_SETUP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self._kill_and_wait("stopped")
             raise
-        if not self._started.done() and not self._lifecycle.done():
+        if not has_begun.done() and not self._lifecycle.done():
             await self._kill_and_wait("stopped")
             raise SandboxSetupError(f"The sandbox was not ready after {_SETUP_SECONDS:g} s. Nothing was executed.")
         if self._lifecycle.done():
@@ -368,6 +377,8 @@ class _CommandProcess:
             with suppress(BrokenPipeError):
                 os.write(self._gate_fd, b"\n")
         self._close_gate()
+        if not self._gate_passed.done():
+            self._gate_passed.set_result(None)
 
     def _add_to_cgroup(self) -> None:
         """Add processes that were started before the first one was added; all of them wait at the gate now."""

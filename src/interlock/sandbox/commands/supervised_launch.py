@@ -105,6 +105,7 @@ def _build_launch(
         exclusive_until=command.exclusive_until,
         expected_environment=command.expected_environment,
         input_fd=command.input_fd,
+        has_bulk_output=command.has_bulk_output,
     )
 
 

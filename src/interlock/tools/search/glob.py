@@ -14,7 +14,15 @@ from ...sandbox.interface import CommandSandbox
 from ...sandbox.workspace.workspace import Workspace
 from .glob_pattern import MAX_PATTERN_CHARS
 from .ripgrep import STOP_REASONS, TOO_MUCH_REASONS, Ripgrep, build_name_options, make_unfinished_error
-from .search_output import MAX_OFFSET, NameReader, Page, build_line_page, describe_page, display_name
+from .search_output import (
+    MAX_OFFSET,
+    NameReader,
+    Page,
+    build_line_page,
+    describe_page,
+    display_name,
+    iterate_sorted,
+)
 from .search_root import SearchRoot, authorize_search, check_search, find_search_root
 
 DEFAULT_LIMIT = 200
@@ -103,22 +111,23 @@ async def _find_paths(ripgrep: Ripgrep, place: SearchRoot, result: GlobResult) -
         return result
     options = ("--files", *build_name_options(place.pattern))
     reader, done = await ripgrep.run(options, place.relative, NameReader)
-    order = sorted(place.filter_paths(reader.names()))
-    allowed = done.closed.filter_open(order)
-    if len(order) <= _MAX_CHECKED_SINGLY:
+    names = place.filter_paths(reader.names)
+    allowed = done.closed.filter_open(names, reader.suspects)
+    if len(names) <= _MAX_CHECKED_SINGLY:
         allowed = [path for path in allowed if not done.closed.is_closed(path)]
     if done.stopped and done.stopped not in TOO_MUCH_REASONS and not allowed:
         raise make_unfinished_error(done.stopped)
-    found, closed, order = len(allowed), len(order) - len(allowed), allowed
+    # The one that has no room any more is asked for as well.
+    order = iterate_sorted(allowed, result.offset + result.limit + 1)
     if done.stopped == "output_limit":
         reader, _ = await ripgrep.run((*options, "--sort=path"), place.relative, NameReader)
-        order = place.filter_paths(reader.names())
+        order = iter(place.filter_paths(reader.names))
     shown = (display_name(path) for path in order if not done.closed.is_closed(path))
     return msgspec.structs.replace(
         result,
         page=build_line_page(shown, result.offset, result.limit, _MAX_TEXT_CHARS),
-        found=found,
-        closed=closed,
+        found=len(allowed),
+        closed=len(names) - len(allowed),
         unreadable=done.unreadable,
         stopped=done.stopped,
         why_all=done.why_all(),

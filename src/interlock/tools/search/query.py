@@ -29,6 +29,7 @@ from .search_output import (
     build_line_page,
     build_match_page,
     display_name,
+    find_suspects,
 )
 from .search_root import SearchRoot
 
@@ -103,7 +104,8 @@ async def run_search(ripgrep: Ripgrep, query: Query, place: SearchRoot) -> Searc
     reader, status = await ripgrep.run(options, place.relative, lambda: _make_reader(query, MAX_COUNTED))
     counts = reader.counts()
     candidates = place.filter_paths(list(counts))
-    allowed = status.closed.filter_open(candidates)
+    suspects = reader.suspects if isinstance(reader, NameReader) else find_suspects(b"\0".join(candidates))
+    allowed = status.closed.filter_open(candidates, suspects)
     order, source = sorted(allowed), reader
     binary = _list_binary_files(reader, place, status.closed)
     if status.stopped in TOO_MUCH_REASONS:

@@ -163,6 +163,8 @@ class _SearchPlan(NamedTuple):
     hidden: tuple[str, ...]
     closed: ClosedPaths
     unlistable: frozenset[bytes]
+    #: Set when ripgrep is at work.
+    began: asyncio.Event
 
 
 class Ripgrep:
@@ -182,6 +184,8 @@ class Ripgrep:
         self._commands = commands
         self._rg = os.path.realpath(rg)
         self._hidden = hidden
+        #: What `hidden` returned last; None: it was not asked yet.
+        self._last_hidden: tuple[str, ...] | None = None
         #: The last ignore file that could not be read: while it is there, no search waits for it again.
         self._bad_ignore_file = ""
 
@@ -192,13 +196,37 @@ class Ripgrep:
         this. `SandboxSetupError` when the workspace is not the folder any more that it was.
         """
         self._workspace.check_not_replaced()
-        hidden = await asyncio.to_thread(self._hidden) if self._hidden else ()
+        if self._hidden is None:
+            return await self._run(self._make_plan(place, ()), options, new_reader)
+        if self._last_hidden is None:
+            self._last_hidden = hidden = await asyncio.to_thread(self._hidden)
+            return await self._run(self._make_plan(place, hidden), options, new_reader)
+        # To look for hidden files takes as long as a small search, and mostly finds what it found before. So it is done
+        # beside the search, which counts only if that was so.
+        plan = self._make_plan(place, self._last_hidden)
+        search = asyncio.create_task(self._run(plan, options, new_reader))
+        search.add_done_callback(lambda _: plan.began.set())
+        try:
+            await plan.began.wait()
+            self._last_hidden = hidden = await asyncio.to_thread(self._hidden)
+            if hidden == plan.hidden:
+                return await search
+        finally:
+            search.cancel()
+            await asyncio.gather(search, return_exceptions=True)
+        return await self._run(self._make_plan(place, hidden), options, new_reader)
+
+    def _make_plan(self, place: str, hidden: tuple[str, ...]) -> "_SearchPlan":
+        closed = ClosedPaths(self._workspace, hidden)
+        return _SearchPlan(place, hidden, closed, self._find_unlistable(closed), asyncio.Event())
+
+    async def _run(
+        self, plan: "_SearchPlan", options: Sequence[str], new_reader: Callable[[], _R]
+    ) -> tuple[_R, SearchStatus]:
         reader, odd = new_reader(), self._bad_ignore_file
         if odd and not is_bad_ignore_file(odd):
             odd = ""
         done = _SearchAttempt("", bytearray(), odd)
-        closed = ClosedPaths(self._workspace, hidden)
-        plan = _SearchPlan(place, hidden, closed, self._find_unlistable(closed))
         if not odd:
             done = await self._search(plan, options, reader)
         if done.odd:
@@ -206,10 +234,10 @@ class Ripgrep:
             again = await self._search(plan, options, reader, use_ignore_files=False)
             done = again._replace(odd=done.odd)
         self._bad_ignore_file = done.odd
-        unreadable = closed.find_unreadable(place, _find_unreadable(done.said))
-        if to_printed_path(place) in unreadable:
-            raise make_precondition_error(f"{display_path(place)} cannot be read, so nothing was searched")
-        return reader, SearchStatus(done.stopped, len(unreadable), closed, self._printed_path(done.odd))
+        unreadable = plan.closed.find_unreadable(plan.place, _find_unreadable(done.said))
+        if to_printed_path(plan.place) in unreadable:
+            raise make_precondition_error(f"{display_path(plan.place)} cannot be read, so nothing was searched")
+        return reader, SearchStatus(done.stopped, len(unreadable), plan.closed, self._printed_path(done.odd))
 
     def _find_unlistable(self, closed: ClosedPaths) -> frozenset[bytes]:
         """Find the parent folders of hidden folders, if the backend does not let them be listed."""
@@ -225,9 +253,8 @@ class Ripgrep:
         # Ignore files count from the workspace on, and none above it.
         where = ("--no-ignore-parent", "--", ".") if plan.place == "." else ("--", f"./{plan.place}")
         if place not in plan.unlistable:
-            return await self._attempt(
-                self._build_command((*options, *ignore), where, plan.hidden), reader, use_ignore_files
-            )
+            command = self._build_command((*options, *ignore), where, plan.hidden)
+            return await self._attempt(command, reader, use_ignore_files, plan.began)
         names = NameReader()
         # A file that is named is searched whatever its type is.
         types = (option for option in options if option.startswith("--type"))
@@ -235,7 +262,7 @@ class Ripgrep:
             self._build_command(("--files", *types, *ignore), where, ()), names, use_ignore_files
         )
         # Of those that are shown empty, only the names were seen.
-        files = [path for path in names.names() if not plan.closed.is_closed(path)]
+        files = [path for path in names.names if not plan.closed.is_closed(path)]
         given = sorted(set(list_open_below(place, plan.unlistable, files)))
         if listed.odd or listed.stopped or not given:
             return listed
@@ -248,7 +275,11 @@ class Ripgrep:
         return found._replace(said=listed.said + found.said)
 
     async def _attempt(
-        self, command: CommandSpec, reader: OutputReader, check_ignore_files: bool = True
+        self,
+        command: CommandSpec,
+        reader: OutputReader,
+        check_ignore_files: bool = True,
+        began: asyncio.Event | None = None,
     ) -> _SearchAttempt:
         said = bytearray()
 
@@ -261,6 +292,8 @@ class Ripgrep:
         odd = ""
         try:
             running = await self._commands.start(command, receive)
+            if began is not None:
+                began.set()
             ended, odd = (
                 await self._wait_for_exit(running) if check_ignore_files else (await running.wait(_SECONDS), "")
             )
@@ -318,7 +351,7 @@ class Ripgrep:
             hidden=hidden if self._is_confined else (),
             limits=_LIMITS,
         )
-        return CommandSpec(profile=profile, argv=(self._rg, *_COMMON_OPTIONS, *options, *where))
+        return CommandSpec(profile=profile, argv=(self._rg, *_COMMON_OPTIONS, *options, *where), has_bulk_output=True)
 
 
 def make_unfinished_error(stopped: str) -> PreconditionError:

@@ -9,7 +9,8 @@ follows. Paths stay as they come, bytes that begin with `./`, until they are sho
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ _MAX_KEPT_BYTES = 2_000
 _MAX_SHOWN_BYTES = 400
 #: A line longer than this is read no further.
 _MAX_LINE_BYTES = 4 << 20
+#: To find the first of so many times as many is faster than to sort them all.
+_MIN_SPARED = 50
 #: Between lines that do not follow each other.
 _GAP = "--"
 _CUT = "…"
@@ -95,30 +98,53 @@ class NameReader:
     """Reader of `path NUL path NUL ...`. The sandbox bounds the size."""
 
     def __init__(self) -> None:
+        #: Without an unfinished one.
+        self.names: list[bytes] = []
+        #: Those of the names that may be closed to tools by their names.
+        self.suspects: list[bytes] = []
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Add output of ripgrep and split it, while the search continues."""
+        text = self._rest + chunk
+        end = text.rfind(b"\0")
+        self._rest = text[end + 1 :]
+        if end >= 0:
+            finished = text[:end]
+            self.names += finished.split(b"\0")
+            self.suspects += find_suspects(finished)
+
+    def counts(self) -> dict[bytes, int]:
+        """Return the found names without counts."""
+        return dict.fromkeys(self.names, 0)
+
+
+def find_suspects(names: bytes) -> Iterator[bytes]:
+    """Yield those of the names between NULs that may be names of secrets: a part of them begins with a dot, or they are
+    not ASCII. They are few among many.
+    """
+    at = names.find(b"/.")
+    while at >= 0:
+        start, end = names.rfind(b"\0", 0, at) + 1, names.find(b"\0", at)
+        yield names[start : end if end >= 0 else None]
+        at = names.find(b"/.", end) if end >= 0 else -1
+    if not names.isascii():
+        yield from (name for name in names.split(b"\0") if not name.isascii())
+
+
+class CountReader:
+    """`path NUL count newline path NUL ...`."""
+
+    def __init__(self) -> None:
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
         """Add output of ripgrep."""
         self._chunks.append(chunk)
 
-    def names(self) -> list[bytes]:
-        """Return the names, without an unfinished one."""
-        return self._pieces()[:-1]
-
-    def counts(self) -> dict[bytes, int]:
-        """Return the found names without counts."""
-        return dict.fromkeys(self.names(), 0)
-
-    def _pieces(self) -> list[bytes]:
-        return b"".join(self._chunks).split(b"\0")
-
-
-class CountReader(NameReader):
-    """`path NUL count newline path NUL ...`."""
-
     def counts(self) -> dict[bytes, int]:
         """Return the number of matches in each file."""
-        path, *rest = self._pieces()
+        path, *rest = b"".join(self._chunks).split(b"\0")
         counts: dict[bytes, int] = {}
         for piece in rest:
             count, newline, following = piece.partition(b"\n")
@@ -126,6 +152,14 @@ class CountReader(NameReader):
                 counts[path] = int(count)
             path = following
         return counts
+
+
+def iterate_sorted(paths: list[bytes], wanted: int) -> Iterator[bytes]:
+    """Yield paths in order. Of very many, only the first `wanted` are sorted; the others when they are asked for."""
+    if wanted * _MIN_SPARED < len(paths):
+        yield from (first := nsmallest(wanted, paths))
+        paths = [path for path in paths if path > first[-1]]
+    yield from sorted(paths)
 
 
 class Page(NamedTuple):

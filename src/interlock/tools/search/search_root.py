@@ -100,14 +100,11 @@ class ClosedPaths:
         """Return True if a path is hidden or refused by policy."""
         return self.is_hidden(path) or self._is_refused(path)
 
-    def filter_open(self, paths: list[bytes]) -> list[bytes]:
-        """Return the open paths of very many, quickly. Most names of secrets begin with a dot; others ripgrep leaves
-        out or sees empty. What is shown in the end must be checked one by one.
+    def filter_open(self, paths: list[bytes], suspects: Iterable[bytes]) -> list[bytes]:
+        """Return the open paths of very many, quickly: see `find_suspects`. Most names of secrets begin with a dot;
+        others ripgrep leaves out or sees empty. What is shown in the end must be checked one by one.
         """
-        together = b"\0".join(paths)
-        closed = set(filter(self.is_closed, _find_dotted(together)))
-        if not together.isascii():
-            closed.update(path for path in paths if not path.isascii() and self.is_closed(path))
+        closed = set(filter(self.is_closed, suspects))
         if self._paths:
             closed.update(filter(self.is_hidden, paths))
         return [path for path in paths if path not in closed] if closed else paths
@@ -137,15 +134,6 @@ class ClosedPaths:
 
     def _real_path(self, path: bytes) -> bytes:
         return os.path.join(os.fsencode(self._workspace.root), path)
-
-
-def _find_dotted(paths: bytes) -> Iterator[bytes]:
-    """Yield those of the NUL-separated paths in which a name begins with a dot. They are few among many."""
-    at = paths.find(b"/.")
-    while at >= 0:
-        start, end = paths.rfind(b"\0", 0, at) + 1, paths.find(b"\0", at)
-        yield paths[start : end if end >= 0 else None]
-        at = paths.find(b"/.", end) if end >= 0 else -1
 
 
 def _iterate_parents(path: bytes) -> Iterator[bytes]:
