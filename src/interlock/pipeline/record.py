@@ -44,6 +44,7 @@ from ..domain.rendering import neutralize
 from ..domain.state.ledger import ANSWER_TRIGGERS, EVENT_HANDLERS, Ledger, transition_error
 from ..domain.state.lifecycle import RunState
 from ..rendering.text import describe_error
+from ..storage.direct_future import DirectFuture, complete_all
 from ..storage.event_log import ConditionalAppend, EventLog, Lease, LeasingAppend, QueuedCommand
 
 #: Where there is none of these bytes, there is no line break to escape. A byte is found faster than two.
@@ -144,7 +145,7 @@ class Recorder:
         self._writing: asyncio.Future[Any] | None = None
         #: Why nothing more can be recorded in this process.
         self.error: LogError | None = None
-        self._watchers: list[asyncio.Future[None]] = []
+        self._watchers: list[DirectFuture[None]] = []
         #: How many calls are under way: with several, a commit waits for those that are about to ask for one, too.
         self.calls_under_way = 0
         #: Turns whose calls all ended without waiting.
@@ -381,8 +382,7 @@ class Recorder:
 
     def _change(self) -> "asyncio.Future[None]":
         """Return a future that is done at the next write. Every caller has its own, so giving up changes nothing."""
-        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
+        self._watchers.append(watcher := DirectFuture[None](loop=asyncio.get_running_loop()))
         return watcher
 
     def write(self, unless_queued: str = "") -> bool:
@@ -432,9 +432,7 @@ class Recorder:
 
     def _wake(self) -> None:
         watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        complete_all([(watcher, None) for watcher in watchers])
 
 
 def _failed(error: BaseException) -> LogError:

@@ -8,8 +8,8 @@ follows its last frame: after a checkpoint, the rest of the file has old frames,
 import os
 from contextlib import suppress
 
-#: Enough for some 16 commits. The first of them takes longer for it.
-RESERVED_BYTES = 128 << 10
+#: Enough for some 30 commits. The first of them takes longer for it.
+RESERVED_BYTES = 256 << 10
 
 
 class JournalSpace:
@@ -30,7 +30,8 @@ class JournalSpace:
         try:
             if self._file < 0:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            size = os.fstat(self._file).st_size
+            # `fstat` would have the next write change the file's time, and the commit wait for that.
+            size = os.lseek(self._file, 0, os.SEEK_END)
             if size not in (0, self._reserved):
                 self._reserved = self._extend(size)
         except OSError:

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ...domain.errors import LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
+from ..direct_future import DirectFuture, complete_all
 from ..event_log import Lease
 from ..leases import NO_TOKEN
 from ..packing import pack
@@ -67,7 +68,7 @@ class _LockedError(Exception):
 
 class _PendingWrite(NamedTuple):
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
+    future: DirectFuture[Any]
     run_id: str
     work: tuple[LogEntry, ...] | _Operation
     token: int
@@ -141,7 +142,7 @@ class SqliteWriter:
         releases: bool = False,
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        future = loop.create_future()
+        future = DirectFuture[Any](loop=loop)
         if not self.refusal:
             self._queue.put(_PendingWrite(loop, future, run_id, work, token, free_key, acquires, releases))
         if self.refusal:
@@ -301,19 +302,9 @@ def _write_error(refusal: str, cause: BaseException | None) -> LogWriteError:
 
 
 def _deliver_results(group: list[_PendingWrite], answers: Sequence[object]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[DirectFuture[Any], object]]] = {}
     for pending, answer in zip(group, answers, strict=True):
         by_loop.setdefault(pending.loop, []).append((pending.future, answer))
     for loop, results in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed, so no caller waits any more
-            loop.call_soon_threadsafe(_set_results, results)
-
-
-def _set_results(results: list[tuple[asyncio.Future[Any], object]]) -> None:
-    for future, answer in results:
-        if future.done():  # the caller was cancelled
-            continue
-        if isinstance(answer, LogError):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+            loop.call_soon_threadsafe(complete_all, results)
