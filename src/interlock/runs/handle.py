@@ -60,6 +60,8 @@ class RunHandle:
         self._situation = situation
         self._lease = RunLease(runner, situation)
         self._task: asyncio.Task[AgentStep] | None = None
+        #: Those who wait for the end of the task. It wakes them in its last step.
+        self._waiting: list[asyncio.Future[None]] = []
         #: A resume arrived when the run was about to stop; the run was paused.
         self._resume_requested = False
         self._pause_requested = False
@@ -177,7 +179,7 @@ class RunHandle:
         """Wait until the run is over, waits for a person, or its runner was closed; return the result."""
         task = self._task
         if task is not None:
-            await _wait_for_end(task)
+            await self._wait_for_end(task)
             if not task.cancelled():
                 task.result()
         if self._cached_result is not None:
@@ -346,13 +348,27 @@ class RunHandle:
 
     def _start_task(self, session: AgentSession) -> None:
         self._cached_result, self._pause_requested = None, False
-        self._task = task = asyncio.create_task(self._drive(session))
+        self._task = task = asyncio.create_task(self._drive_to_end(session))
         self._runner.live_handles[self.run_id] = self
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: "asyncio.Task[AgentStep]") -> None:
-        if self._task is task and self._runner.live_handles.get(self.run_id) is self:
+        if self._task is task:  # one that was cancelled before it began did not do this itself
+            self._end_task()
+
+    def _end_task(self) -> None:
+        if self._runner.live_handles.get(self.run_id) is self:
             del self._runner.live_handles[self.run_id]
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _drive_to_end(self, session: AgentSession) -> AgentStep:
+        try:
+            return await self._drive(session)
+        finally:
+            self._end_task()
 
     async def _drive(self, session: AgentSession) -> AgentStep:
         """Drive the run until it is over or waits, and no answer or resume arrived while the lease was released."""
@@ -397,6 +413,18 @@ class RunHandle:
                 self._observations.add(session.observations, ledger.next_seq)
         return step, written
 
+    async def _wait_for_end(self, task: "asyncio.Task[AgentStep]") -> None:
+        """Wait until the task is done. Cancelling the wait does not cancel the task."""
+        if task.done():
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
     async def _wait_until_stopped(self) -> None:
         task = self._task
         if task is not None:
@@ -425,23 +453,6 @@ class RunHandle:
         result = build_result(ledger, agent, questions, await self._observations.collect(ledger))
         held = "" if questions else await self._runner.readiness.describe_busy_child(ledger)
         return msgspec.structs.replace(result, message=held) if held else result
-
-
-async def _wait_for_end(task: "asyncio.Task[AgentStep]") -> None:
-    """Wait until a task is done. Like `asyncio.wait`, for one task: cancelling the wait does not cancel the task."""
-    if task.done():
-        return
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def end(_: object) -> None:
-        if not ended.done():
-            ended.set_result(None)
-
-    task.add_done_callback(end)
-    try:
-        await ended
-    finally:
-        task.remove_done_callback(end)
 
 
 def _check_accepts_message(ledger: Ledger, *, new: bool) -> None:
