@@ -415,11 +415,13 @@ class ToolRuntime:
             self._opening = loop.create_future()
             start_at_once([self._open], loop)
         try:
-            opened = await asyncio.shield(self._opening)
+            run = await asyncio.shield(self._opening)
         except Exception:
             self._opening = None
             raise
-        self._run = run = msgspec.structs.replace(opened, situation=self._situation)  # it may have changed meanwhile
+        if run.situation is not self._situation:  # it changed meanwhile
+            run = msgspec.structs.replace(run, situation=self._situation)
+        self._run = run
         return run
 
     async def _open(self, task: "asyncio.Task[None] | None") -> None:

@@ -24,27 +24,36 @@ def has_method(method: str) -> _FieldCheck:
     return lambda value: not isinstance(value, type) and callable(getattr(value, method, None))
 
 
-_is_policy = has_method("evaluate")
+_can_evaluate = has_method("evaluate")
+
+
+def _is_policy(value: Any) -> bool:
+    return value is None or _can_evaluate(value)
+
+
+def _is_instructions(value: Any) -> bool:
+    return isinstance(value, str) or callable(value)
+
 
 #: A field, what it may be, and what to write instead of something else.
-_FIELDS: tuple[tuple[str, _FieldCheck, str], ...] = (
+_FIELDS: tuple[tuple[str, type | _FieldCheck, str], ...] = (
     ("provider", has_method("stream"), 'Give who has the model: OpenAIChat("gpt-5"), AnthropicMessages("..."), ...'),
-    ("model", lambda value: isinstance(value, str), "Give the name of the model, as text."),
+    ("model", str, "Give the name of the model, as text."),
     (
         "instructions",
-        lambda value: isinstance(value, str) or callable(value),
+        _is_instructions,
         "Give text, or a function of the Situation that returns text.",
     ),
     (
         "policy",
-        lambda value: value is None or _is_policy(value),
+        _is_policy,
         'Give RulePolicy([Rule(...)]), or load_policy("policy.yaml").',
     ),
-    ("fail_safe", lambda value: isinstance(value, FailSafeConfig), "Give FailSafeConfig(...)."),
-    ("budgets", lambda value: isinstance(value, Budgets), "Give Budgets(max_steps=..., ...)."),
-    ("context", lambda value: isinstance(value, ContextPolicy), "Give ContextPolicy(window_tokens=...)."),
-    ("attachments", lambda value: isinstance(value, AttachmentLimits), "Give AttachmentLimits(media_types=...)."),
-    ("tool_choice", lambda value: isinstance(value, str), 'Give "auto", "none", "required", or the name of a tool.'),
+    ("fail_safe", FailSafeConfig, "Give FailSafeConfig(...)."),
+    ("budgets", Budgets, "Give Budgets(max_steps=..., ...)."),
+    ("context", ContextPolicy, "Give ContextPolicy(window_tokens=...)."),
+    ("attachments", AttachmentLimits, "Give AttachmentLimits(media_types=...)."),
+    ("tool_choice", str, 'Give "auto", "none", "required", or the name of a tool.'),
 )
 
 
@@ -54,7 +63,7 @@ def validate_agent(agent: "Agent") -> None:
         raise ConfigurationError(f"{agent.name!r} cannot be the name of an agent.")
     for name, fits, instead in _FIELDS:
         value = getattr(agent, name)
-        if not fits(value):
+        if not (isinstance(value, fits) if isinstance(fits, type) else fits(value)):
             raise _field_error(agent, name, value, instead)
 
 

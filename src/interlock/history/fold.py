@@ -64,6 +64,8 @@ def has_ended(summary: RunSummary) -> bool:
 async def load_run(log: EventLog, run_id: str) -> LoadedRun:
     """Return the state of a run as the log has it now; an unknown run has the state before its first event."""
     stored = await log.load(run_id, _PAGE)
+    if not stored.entries and stored.snapshot is None:
+        return _empty_run(run_id)
     loaded, entries = _use_snapshot(run_id, stored), stored.entries[1:]
     if loaded is None:
         loaded, entries = _empty_run(run_id), stored.entries

@@ -471,15 +471,15 @@ class Runner:
     def _build_context(
         self, run_id: str, parent_call: ToolContext | None, requester: str | None, created_by: str
     ) -> CallContext:
-        redact = self.app.parts.redactor.redact
+        redact, acts_for = self.app.parts.redactor.redact, self._requester if requester is None else requester
         return CallContext(
             run_id=run_id,
             agent=next(iter(self.agents)),
             mode=self._mode,
             interactive=self.app.parts.interaction.interactive,
             workspace=self._workspace,
-            requester=redact(self._requester if requester is None else requester),
-            created_by=redact(created_by),
+            requester=redact(acts_for) if acts_for else "",
+            created_by=redact(created_by) if created_by else "",
             parent_run_id="" if parent_call is None else parent_call.run_id,
             parent_call_id="" if parent_call is None else parent_call.call_id,
             parent_agents=self.parent_agents,
