@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from interlock.server.core.live.live_event import LiveEvent
-from interlock.server.rest import security
+from interlock.server.rest import connections
 from interlock.server.rest.routes import streams
 from tests.patience import HANG_SECONDS
 from tests.server.server_process import LOOKUP, NOTE, Running, running_server
@@ -126,7 +126,7 @@ async def test_readers_who_leave_give_their_place_back_and_too_many_are_told_so(
 async def test_a_reader_who_takes_nothing_is_cut_off_and_leaves_nothing_behind(
     server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(security, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "SEND_SECONDS", 0.2)
 
     def long(told: LiveEvent, place: int) -> bytes:
         return b"x" * 4_000_000

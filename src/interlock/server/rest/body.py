@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from ...domain.json import InvalidJsonError, parse
 from .errors import ApiError, FieldProblem, invalid_request
@@ -26,16 +26,16 @@ class RequestModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 async def read_body(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Read the body. The stated length is not trusted: bytes are counted. `LimitedReceive` has the time."""
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > max_bytes:
-                raise body_too_large_error(max_bytes)
-    except ClientDisconnect:
-        raise ApiError(
-            400, "disconnected", "The connection closed before the whole body arrived. Nothing was done."
-        ) from None
+    body, is_complete = bytearray(), False
+    while not is_complete:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            problem = "The connection closed before the whole body arrived. Nothing was done."
+            raise ApiError(400, "disconnected", problem)
+        body += message.get("body", b"")
+        if len(body) > max_bytes:
+            raise body_too_large_error(max_bytes)
+        is_complete = not message.get("more_body", False)
     return bytes(body)
 
 

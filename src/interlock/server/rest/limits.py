@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope
 
 from . import body
 from .body import body_timeout_error, body_too_large_error
+from .connections import WHOLE_BODY
 from .errors import ApiError
 
 MAX_BUCKETS = 10_000
@@ -149,11 +150,7 @@ class LimitedReceive:
         if not self._is_counted:
             self._limiter.acquire(self._scope, self._name)
             self._is_counted = True
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            raise body_timeout_error() from None
+        message = await (self._receive() if WHOLE_BODY in self._scope else self._receive_in_time())
         self._size += len(message.get("body", b""))
         if self._size > body.MAX_BODY_BYTES:
             raise body_too_large_error(body.MAX_BODY_BYTES)
@@ -161,3 +158,10 @@ class LimitedReceive:
             self._is_complete = True
             self._limiter.release(self._scope, self._name)
         return message
+
+    async def _receive_in_time(self) -> Message:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError:
+            raise body_timeout_error() from None

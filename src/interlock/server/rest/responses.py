@@ -7,7 +7,7 @@ converter in the annotation (`Time`, `OptionalSeq`, `Names`) says how the value 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.responses import Response
@@ -19,6 +19,7 @@ JSON_MEDIA_TYPE = "application/json"
 _encode = msgspec.json.Encoder().encode
 _Model = TypeVar("_Model", bound="ResponseModel")
 _Converter = Callable[[Any], Any]
+_get_item: Callable[[Any, str, Any], Any] = dict[str, Any].get
 
 
 def format_time(at: int) -> str:
@@ -67,7 +68,7 @@ class Merged:
 
     def __getattr__(self, name: str) -> Any:
         for row in self._rows:
-            value = _get_value(row, name)
+            value = _choose_getter(row)(row, name, msgspec.UNSET)
             if value is not msgspec.UNSET:
                 return value
         raise AttributeError(name)
@@ -76,10 +77,11 @@ class Merged:
 def build_response(model: type[_Model], row: object) -> _Model:
     """Build a response from a row: an object with its fields, or a mapping. Absent fields have their default."""
     row = model.view_row(row)
+    get = _choose_getter(row)
     values = {
         name: value if convert is None else convert(value)
         for name, convert in _get_converters(model)
-        if (value := _get_value(row, name)) is not msgspec.UNSET
+        if (value := get(row, name, msgspec.UNSET)) is not msgspec.UNSET
     }
     return model(**values)
 
@@ -113,10 +115,8 @@ def encode(value: Any) -> bytes:
         return _encode(escape_surrogates(msgspec.to_builtins(value)))
 
 
-def _get_value(row: Any, name: str) -> Any:
-    if isinstance(row, dict):
-        return cast(dict[str, Any], row).get(name, msgspec.UNSET)
-    return getattr(row, name, msgspec.UNSET)
+def _choose_getter(row: object) -> Callable[[Any, str, Any], Any]:
+    return _get_item if isinstance(row, dict) else getattr
 
 
 @cache

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from ..core.identity.permissions import Operation
 from .body import read_json_body, validate
@@ -21,6 +22,8 @@ from .responses import json_response, to_builder
 
 #: The version of the API, with which its paths begin.
 API_PREFIX = "/v1"
+#: Where a request has what comes from each place.
+_ATTRIBUTES = {"path": "path_params", "header": "headers", "query": "query_params"}
 _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[Any]])
 
 
@@ -54,19 +57,20 @@ class HandlerArguments:
 
     def read(self, request: Request, form: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the arguments, without the body. Raise `ApiError` 422 for what is missing or wrong."""
-        sources: dict[str, Mapping[str, Any]] = {
-            "path": request.path_params,
-            "header": request.headers,
-            "query": request.query_params,
-            "form": form or {},
-        }
-        values = {name: sources[place][name] for name, place in self.places.items() if name in sources[place]}
-        arguments = msgspec.structs.asdict(validate(self.model, values, strict=False)) if self.places else {}
+        arguments = self._read_places(request, form or {}) if self.places else {}
         if self.query:
             query = request.query_params
             values = {name: query.getlist(name) if name in self._lists else query[name] for name in query}
             arguments["query"] = validate(self.query, values, strict=False)
         return arguments
+
+    def _read_places(self, request: Request, form: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, place in self.places.items():
+            source = form if place == "form" else getattr(request, _ATTRIBUTES[place])
+            if name in source:
+                values[name] = source[name]
+        return msgspec.structs.asdict(validate(self.model, values, strict=False))
 
 
 class ApiRoute(Route):
@@ -90,6 +94,7 @@ class ApiRoute(Route):
     ) -> None:
         super().__init__(path, self._respond, methods=[method], name=handler.__name__, include_in_schema=not hidden)
         self.methods = {method}
+        self.app = self._serve
         self.method, self.handler, self.tag = method, handler, tag
         #: The versioned path that this is another path of; empty: it is none.
         self.alias_of = alias_of
@@ -101,6 +106,11 @@ class ApiRoute(Route):
         self.arguments = HandlerArguments(handler, path)
         self._build = to_builder(returns)
         self._limited = limited
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request. The application converts errors, for all routes."""
+        response = await self._respond(Request(scope, receive, send))
+        await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
         if self.operation is not None:

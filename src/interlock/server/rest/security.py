@@ -3,11 +3,9 @@
 1. a request id, security headers, and an error without internals for unexpected exceptions;
 2. `Host` has to be one of this server's names: a page that made its own name point here (DNS rebinding) gets no answer;
 3. what changes something and comes from a browser has to come from a page of this server (`Origin`, `Sec-Fetch-Site`);
-4. a body that is too long, or has two lengths, is not read; concurrent requests are limited (`limits`);
-5. clients that do not read their response are disconnected.
+4. a body that is too long, or has two lengths, is not read; concurrent requests are limited (`limits`).
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from secrets import token_hex
@@ -25,8 +23,6 @@ from .limits import ConcurrencyLimiter, LimitedReceive
 
 logger = logging.getLogger("interlock.server")
 
-#: How long a client may take to accept one chunk of a response.
-SEND_SECONDS = 30.0
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _SAME_SITE_VALUES = frozenset({"same-origin", "none"})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -74,14 +70,13 @@ class SecurityMiddleware:
             if message["type"] == "http.response.start":
                 has_started = True
                 self._add_headers(message, request_id)
-            async with asyncio.timeout(SEND_SECONDS):
-                await send(message)
+            await send(message)
 
         has_room = self._limiter.begin(scope)
         try:
             await self._serve(scope, receive, sending, has_room)
-        except (ClientDisconnect, TimeoutError) as error:
-            logger.info("Request %s was aborted: %s", request_id, type(error).__name__)
+        except ClientDisconnect:
+            logger.info("Request %s was aborted by its client", request_id)
         except Exception:
             logger.exception("Request %s failed: %s %s", request_id, scope["method"], _to_printable(scope["path"]))
             if has_started:  # nothing true can be said any more: the connection is cut

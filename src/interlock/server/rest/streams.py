@@ -2,7 +2,7 @@
 
 A stream begins after an event that the reader knows (`Last-Event-ID`, or a query parameter), so a reconnect
 misses nothing and sees nothing twice. It is one task: it waits for events, for the reader to go away, and for the next
-check of its permission. A reader that takes too long for one chunk is disconnected (`security`); it comes
+check of its permission. A reader that takes too long for one chunk is disconnected (`connections`); it comes
 back with the last id that it has. Whatever happens, its place among the readers is given back.
 """
 
