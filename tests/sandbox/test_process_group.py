@@ -4,13 +4,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from interlock.sandbox.host.cgroups import CommandCgroup, MemoryUsage, can_limit_root, create_cgroup
-from tests.patience import eventually
+from interlock.sandbox.host.cgroups import (
+    CommandCgroup,
+    MemoryUsage,
+    can_limit_root,
+    create_cgroup,
+    remove_unused_groups,
+)
+from tests.patience import eventually, wait_until
 
 from .commands import run, usable
 from .hoards import HOARDS, MEGABYTE
@@ -48,13 +54,13 @@ def test_a_process_in_a_group_cannot_have_more_than_its_limit() -> None:
 @needs_groups
 async def test_groups_of_a_command_are_removed_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its caller does not wait for that: the kernel takes a millisecond for each."""
-    made, spawn = set[str](), CommandCgroup.spawn
+    made, add_process = set[str](), CommandCgroup.add_process
 
-    def record_groups(group: CommandCgroup, start: Callable[[], int]) -> int:
+    def record_groups(group: CommandCgroup, pid: int) -> None:
         made.update(vars(group)["_folders"])
-        return spawn(group, start)
+        add_process(group, pid)
 
-    monkeypatch.setattr(CommandCgroup, "spawn", record_groups)
+    monkeypatch.setattr(CommandCgroup, "add_process", record_groups)
 
     outcome = await run(usable("bubblewrap"), "true", tmp_path)
     await eventually(lambda: not any(map(os.path.exists, made)))
@@ -86,15 +92,20 @@ def test_a_process_starts_in_its_groups() -> None:
     output, its_end = os.pipe()
     actions = [(os.POSIX_SPAWN_DUP2, its_end, 1)]
 
-    pid = group.spawn(lambda: os.posix_spawn("/bin/cat", ["cat", "/proc/self/cgroup"], {}, file_actions=actions))
+    words = ["cat", "/proc/self/cgroup"]
+    pid = group.run_inside(lambda: os.posix_spawn("/bin/cat", words, {}, file_actions=actions))
     os.waitpid(pid, 0)
     os.close(its_end)
     with open(output, encoding="ascii") as said:
         lines = said.read().splitlines()
     group.close()
 
+    def are_removed() -> bool:
+        remove_unused_groups()
+        return not any(map(os.path.exists, folders))
+
     assert sum(line.endswith(os.path.basename(folders[0])) for line in lines) == len(folders)
-    assert not any(map(os.path.exists, folders))
+    assert wait_until(are_removed)
 
 
 @needs_groups
@@ -103,7 +114,7 @@ def test_a_start_that_fails_is_raised() -> None:
     assert group is not None
 
     with pytest.raises(FileNotFoundError):
-        group.spawn(lambda: os.posix_spawn("/not/there", ["x"], {}))
+        group.run_inside(lambda: os.posix_spawn("/not/there", ["x"], {}))
 
     group.close()
 

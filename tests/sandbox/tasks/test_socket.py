@@ -84,8 +84,9 @@ async def send_raw(folder: SupervisorFolder, content: bytes) -> bytes:
 
 def test_every_field_of_a_command_is_passed_on() -> None:
     """A new field of a command is a decision: it crosses the socket, or is asked for at the gate."""
-    # The last four belong to commands that a process holds itself: in an overlay, with a proxy, and servers.
-    asked_or_replaced = {"argv", "folder_fd", "is_still_valid", "overlay", "on_listener", "files", "input_fd"}
+    # These belong to commands that a process holds itself: in an overlay, with a proxy, servers, and searches.
+    held = {"overlay", "on_listener", "files", "input_fd", "has_bulk_output"}
+    asked_or_replaced = {"argv", "folder_fd", "is_still_valid", *held}
 
     assert set(CommandSpec.__struct_fields__) - asked_or_replaced == set(StartTask.__struct_fields__) & set(
         CommandSpec.__struct_fields__

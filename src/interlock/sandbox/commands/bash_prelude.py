@@ -99,8 +99,8 @@ def build_prelude(
         **{"c": 0, "f": limits.file_bytes >> 10, "d": limits.memory_bytes >> 10},
         **{"n": limits.open_files, "u": limits.processes},
     }
-    limit_words = "; ".join(f"ulimit -{letter} {number} 2>/dev/null" for letter, number in numbers.items())
-    lines = [limit_words, "umask 022", "unset BASH_ENV", f"exec {prelude_fd}<&-"]
+    limit_words = " ".join(f"ulimit -{letter} {number};" for letter, number in numbers.items())
+    lines = [f"{{ {limit_words} }} 2>/dev/null", "umask 022", "unset BASH_ENV", f"exec {prelude_fd}<&-"]
     if gate_fd >= 0:
         wait = f'printf "waiting\\0" >&{report_fd}; read -r -N 1 -u {gate_fd} || exit 1'
         lines += [wait, f"exec {gate_fd}<&-; unset REPLY"]

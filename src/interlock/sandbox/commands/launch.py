@@ -185,30 +185,37 @@ def spawn_launch(launch: Launch, cgroup: CommandCgroup | None) -> tuple[SpawnedP
     closed.
     """
     fds: list[int] = []
+    start = partial(_start_process, launch, cgroup, fds)
     try:
-        fds += os.pipe()
-        fds += os.pipe()
-        output = (fds[1], fds[3])
-        # In a new session: an interrupt typed for us is not for the command.
-        start = partial(
-            spawn_program,
-            launch.argv,
-            launch.environment,
-            launch.pass_fds,
-            output=output,
-            input_fd=launch.input_fd,
-            new_session=True,
-        )
-        process = SpawnedProcess(start() if cgroup is None else cgroup.spawn(start))
-        _prepare_process(process, launch)
+        process = start() if cgroup is None else cgroup.run_inside(start)
     except (OSError, ValueError) as error:
         _close_fds(*fds[0::2])
         launch.close_own_fds()
         raise SandboxSetupError(f"The sandbox could not be started: {error}. Nothing was executed.") from error
+    return process, {"stdout": fds[0], "stderr": fds[2]}
+
+
+def _start_process(launch: Launch, cgroup: CommandCgroup | None, fds: list[int]) -> SpawnedProcess:
+    """Start it with pipes for its output, which are added to the descriptors, and let it continue."""
+    try:
+        fds += os.pipe()
+        fds += os.pipe()
+        process = SpawnedProcess(
+            spawn_program(
+                launch.argv,
+                launch.environment,
+                launch.pass_fds,
+                output=(fds[1], fds[3]),
+                input_fd=launch.input_fd,
+                # An interrupt typed for us is not for the command.
+                new_session=True,
+            )
+        )
+        _prepare_process(process, launch, cgroup)
     finally:
         _close_fds(*fds[1::2])
         launch.close_passed_fds()
-    return process, {"stdout": fds[0], "stderr": fds[2]}
+    return process
 
 
 def recheck_validity(is_still_valid: Callable[[], bool]) -> str:
@@ -219,9 +226,11 @@ def recheck_validity(is_still_valid: Callable[[], bool]) -> str:
         return f"what it may see could not be looked at again ({describe_error(error)[:_MAX_ERROR_CHARS]})"
 
 
-def _prepare_process(process: SpawnedProcess, launch: Launch) -> None:
+def _prepare_process(process: SpawnedProcess, launch: Launch, cgroup: CommandCgroup | None) -> None:
     """Do what is needed before a launched program may continue; if that fails, it is killed."""
     try:
+        if cgroup is not None:
+            cgroup.add_process(process.pid)
         if launch.barrier_fd >= 0:
             process.watched = helper_process.watch(process.pid)
         if launch.limits is not None:

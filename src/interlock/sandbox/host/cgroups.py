@@ -20,10 +20,12 @@ from functools import cache
 from queue import SimpleQueue
 from secrets import token_hex
 from threading import Lock, Thread
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .descriptors import closing_fd
 from .process_tree import read_bytes
+
+_T = TypeVar("_T")
 
 _PREFIX = "interlock-"
 _PROCESSES = "pids.max"
@@ -84,14 +86,19 @@ class CommandCgroup:
         """Whether the process was started in the groups: then all that it starts is in them."""
         return self._has_all
 
-    def spawn(self, start: Callable[[], int]) -> int:
-        """Start a process in the groups, and return its number as `start` does. Limits are set afterwards."""
-        if self._can_enter:
-            pid, self._has_all = _entering_thread.spawn(self._folders, start)
-        else:
-            pid = start()
-        self.add_process(pid)
-        return pid
+    def run_inside(self, start: Callable[[], _T]) -> _T:
+        """Call a function that starts a process and adds it, in a thread that is in the groups where that can be.
+
+        What has to be done before the process may continue is best done there: to come back takes a while.
+        """
+        if not self._can_enter:
+            return start()
+
+        def call(has_entered_all: bool) -> _T:
+            self._has_all = has_entered_all
+            return start()
+
+        return _entering_thread.call(self._folders, call)
 
     def add_process(self, pid: int) -> None:
         """Add a process, with all that it starts from now on. Its earlier children have to be taken as well."""
@@ -144,29 +151,27 @@ class _EnteringThread:
         self._owner = 0
         self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
-    def spawn(self, folders: tuple[str, ...], start: Callable[[], int]) -> tuple[int, bool]:
-        """Call the function in the thread, in these groups. Return its result, and whether all could be entered."""
-        reply: SimpleQueue[tuple[int, bool] | BaseException] = SimpleQueue()
+    def call(self, folders: tuple[str, ...], function: Callable[[bool], _T]) -> _T:
+        """Call the function in the thread, in these groups, with whether all of them could be entered."""
+        reply: SimpleQueue[tuple[_T] | BaseException] = SimpleQueue()
 
-        def enter_and_start() -> None:
+        def enter_and_call() -> None:
             entered = [folder for folder in folders if _move_thread(folder)]
-            result: tuple[int, bool] | BaseException
             try:
-                result = start(), len(entered) == len(folders)
+                reply.put((function(len(entered) == len(folders)),))
             except BaseException as error:
-                result = error
+                reply.put(error)
             for folder in entered:
                 _move_thread(os.path.dirname(folder))
-            reply.put(result)
 
         with self._lock:
             if self._owner != os.getpid():
                 self._owner, self._requests = os.getpid(), SimpleQueue()
                 Thread(target=_serve, args=(self._requests,), daemon=True, name="interlock-cgroups").start()
-        self._requests.put(enter_and_start)
+        self._requests.put(enter_and_call)
         if isinstance(result := reply.get(), BaseException):
             raise result
-        return result
+        return result[0]
 
 
 def _serve(requests: SimpleQueue[Callable[[], None]]) -> None:

@@ -133,6 +133,9 @@ class FilterStep(NamedTuple):
     at: str = ""
 
 
+#: So many numbers are compared one after the other.
+_MAX_LEAF = 4
+
 #: Loads a number, jumps by comparing it, returns.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 #: What can be loaded: places in the kernel's record of a call.
@@ -156,16 +159,7 @@ def _build_steps(machine: str, families: tuple[int, ...]) -> Iterator[FilterStep
     yield FilterStep(_LOAD, _NUMBER)
     if machine == "x86_64":
         yield FilterStep(_AT_LEAST, _X32, yes="missing")
-    for number in list_refused_numbers(machine):
-        yield FilterStep(_EQUAL, number, yes="refused")
-    for number in _UNIMPLEMENTED:
-        yield FilterStep(_EQUAL, number, yes="missing")
-    for what, calls in (("mode", _MODE_CALLS), ("open", _OPEN_CALLS)):
-        yield from _build_mode_jumps(what, calls, machine)
-    yield FilterStep(_EQUAL, _CLONE[machine], yes="clone")
-    yield FilterStep(_EQUAL, _IOCTL[machine], yes="ioctl")
-    yield FilterStep(_EQUAL, _SHMGET[machine], yes="shmget")
-    yield FilterStep(_EQUAL, _SOCKET[machine], yes="socket", no="allowed")
+    yield from _build_search(sorted(_list_targets(machine).items()))
 
     yield FilterStep(_LOAD, _FIRST_ARGUMENT, at="clone")
     yield FilterStep(_ANY_BIT, _NEW_NAMESPACE, yes="refused", no="allowed")
@@ -194,10 +188,34 @@ def _build_steps(machine: str, families: tuple[int, ...]) -> Iterator[FilterStep
     yield FilterStep(_RETURN, _ERROR | errno.EINVAL, at="too large")
 
 
-def _build_mode_jumps(what: str, calls: _CallsByArgument, machine: str) -> Iterator[FilterStep]:
-    for place, named in calls.items():
-        for number in _numbers(named, machine):
-            yield FilterStep(_EQUAL, number, yes=f"{what} {place}")
+def _list_targets(machine: str) -> dict[int, str]:
+    """Return where each system call leads that is not simply allowed."""
+    return {
+        **{_CLONE[machine]: "clone", _IOCTL[machine]: "ioctl", _SHMGET[machine]: "shmget", _SOCKET[machine]: "socket"},
+        **{
+            number: f"{what} {place}"
+            for what, calls in (("open", _OPEN_CALLS), ("mode", _MODE_CALLS))
+            for place, named in calls.items()
+            for number in _numbers(named, machine)
+        },
+        **dict.fromkeys(_UNIMPLEMENTED, "missing"),
+        **dict.fromkeys(list_refused_numbers(machine), "refused"),
+    }
+
+
+def _build_search(targets: list[tuple[int, str]], at: str = "") -> Iterator[FilterStep]:
+    """Yield a binary search for the number: the kernel tries a filter with every number when it is installed."""
+    if len(targets) <= _MAX_LEAF:
+        for number, name in targets:
+            is_last = number == targets[-1][0]
+            yield FilterStep(_EQUAL, number, yes=name, no="allowed" if is_last else "", at=at)
+            at = ""
+        return
+    half = len(targets) // 2
+    above = f"from {targets[half][0]}"
+    yield FilterStep(_AT_LEAST, targets[half][0], yes=above, at=at)
+    yield from _build_search(targets[:half])
+    yield from _build_search(targets[half:], above)
 
 
 def _build_mode_checks() -> Iterator[FilterStep]:
