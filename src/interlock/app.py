@@ -7,7 +7,6 @@ from functools import partial
 from os import PathLike
 from os.path import abspath, realpath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -125,16 +124,19 @@ class App:
         self._owns_log = log is None
         self._owns_sandbox = sandbox is None
         self.artifacts: ArtifactStore = MemoryArtifacts() if artifacts is None else artifacts
-        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
-        if tools is not self.registry:
-            _add_tools(self.registry, cast(Iterable[Any], tools))
+        if isinstance(tools, ToolRegistry):
+            self.registry = tools
+            if tools.find("read_artifact") is None:
+                tools.register(read_artifact.read_artifact)
+        else:
+            self.registry = ToolRegistry()
+            _add_tools(self.registry, tools, (read_artifact.read_artifact,))
         #: They get the policy, and are closed with the runtime.
         self.toolboxes = _find_toolboxes(self.registry)
         #: Snapshots being saved; no caller waits for them.
         self._pending_snapshots: set[asyncio.Task[None]] = set()
-        self._executions: WeakValueDictionary[str, Executions] = WeakValueDictionary()
-        if self.registry.find("read_artifact") is None:
-            self.registry.register(read_artifact.read_artifact)
+        #: Of runs with work in the background.
+        self._busy: set[Executions] = set()
         policy = rule_policy.RulePolicy() if policy is None else policy
         clock = _CLOCK if clock is None else clock
         handlers: Any = executor.HandlerExecutor() if sandbox is None else sandbox
@@ -186,7 +188,7 @@ class App:
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.recorder.lease = lease
         run.recorder.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS
-        self._executions[situation.run_id] = run.executions
+        run.executions.busy = self._busy
         return run
 
     async def start_tools(self) -> None:
@@ -336,7 +338,7 @@ class App:
 
     async def close(self) -> None:
         """Wait for running calls and snapshots, then close the toolboxes and an owned sandbox."""
-        for executions in list(self._executions.values()):
+        for executions in list(self._busy):
             await executions.settle(2 * self.parts.limits.drain_seconds)
         if self._pending_snapshots:
             await asyncio.wait(self._pending_snapshots)
@@ -443,7 +445,9 @@ def _find_sources(toolboxes: Iterable[Toolbox]) -> tuple[Toolbox, ...]:
     return tuple(box for box in toolboxes if box.is_dynamic)
 
 
-def _add_tools(registry: ToolRegistry, tools: Iterable[Any]) -> list[ToolDefinition]:
+def _add_tools(
+    registry: ToolRegistry, tools: Iterable[Any], defaults: Iterable[ToolDefinition] = ()
+) -> list[ToolDefinition]:
     items: list[Any] = [tools] if isinstance(tools, Toolbox) else list(tools)
     single: list[Any] = []
     boxes: list[Toolbox] = []
@@ -456,9 +460,11 @@ def _add_tools(registry: ToolRegistry, tools: Iterable[Any]) -> list[ToolDefinit
             boxes.append(item)
         else:
             single.append(item)
-    added = registry.register_all(single)
+    added = registry.register_all(single, () if boxes else defaults)
     for box in boxes:
         added += registry.add_toolbox(box)
+    if boxes:
+        registry.replace((), (), defaults)
     return added
 
 

@@ -166,6 +166,8 @@ class Executions:
         self.errors: dict[str, BaseException] = {}
         #: Work that continues after a cancellation, which must not be delayed by it.
         self.background: set[asyncio.Task[None]] = set()
+        #: Has this object while there is such work.
+        self.busy: set[Executions] = set()
         #: Called when an execution lasts longer than a moment.
         self.on_lasting: Callable[[], None] | None = None
         #: Digests of the policy before and after a rule was saved with an answer.
@@ -179,6 +181,7 @@ class Executions:
         """Finish something after a cancellation."""
         task = asyncio.create_task(work)
         self.background.add(task)
+        self.busy.add(self)
         task.add_done_callback(self._forget)
 
     async def settle(self, seconds: float) -> None:
@@ -188,6 +191,8 @@ class Executions:
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self.background.discard(task)
+        if not self.background:
+            self.busy.discard(self)
         if not task.cancelled():
             task.exception()
 

@@ -37,11 +37,15 @@ class ToolRegistry:
         self.replace((), (added,))
         return added
 
-    def register_all(self, tools: Iterable[ToolDefinition | Callable[..., Any]]) -> list[ToolDefinition]:
-        """Add tools in one step. When a name is taken, `DuplicateToolError` is raised and nothing changes."""
+    def register_all(
+        self, tools: Iterable[ToolDefinition | Callable[..., Any]], defaults: Iterable[ToolDefinition] = ()
+    ) -> list[ToolDefinition]:
+        """Add tools in one step, and return them. When a name is taken, `DuplicateToolError` is raised and nothing
+        changes. `defaults` are added where no tool has their name.
+        """
         added = [tool if isinstance(tool, ToolDefinition) else declare(tool) for tool in tools]
-        if added:
-            self.replace((), added)
+        if added or defaults:
+            self.replace((), added, defaults)
         return added
 
     def unregister(self, name: str) -> ToolDefinition | None:
@@ -53,9 +57,11 @@ class ToolRegistry:
                 self._tool_set = _ToolSet(tools)
         return removed
 
-    def replace(self, removed: Iterable[str], added: Iterable[ToolDefinition]) -> None:
+    def replace(
+        self, removed: Iterable[str], added: Iterable[ToolDefinition], defaults: Iterable[ToolDefinition] = ()
+    ) -> None:
         """Remove the tools of these names and add others, in one step, from the next lookup on. When a name is taken,
-        `DuplicateToolError` is raised and nothing changes.
+        `DuplicateToolError` is raised and nothing changes; a default is left out.
         """
         with self._lock:
             tools = dict(self._tool_set.tools)
@@ -66,6 +72,8 @@ class ToolRegistry:
                 if name in tools:
                     raise DuplicateToolError(f"There is a tool {name!r} already")
                 tools[name] = definition
+            for definition in defaults:
+                tools.setdefault(definition.spec.name, definition)
             self._tool_set = _ToolSet(tools)
 
     def add_toolbox(

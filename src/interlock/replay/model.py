@@ -23,7 +23,7 @@ from ..agent.driver import advance
 from ..agent.model_turn import summarize_now
 from ..agent.next_step import Budgets, is_user_turn
 from ..agent.session import AgentSession
-from ..app import App
+from ..app import App, Tools
 from ..domain.errors import ConfigurationError, ModelError, ToolError
 from ..domain.event import LogEntry, UserMessageReceived, genesis_hash
 from ..domain.state.ledger import Ledger
@@ -146,7 +146,7 @@ def _with_fork_verification(now: Recording, environment: "ReplayEnvironment") ->
 class ReplayEnvironment:
     """Agents and their app, with everything external taken from the record."""
 
-    def __init__(self, recording: Recording, agents: Mapping[str, Agent], tools: ToolRegistry) -> None:
+    def __init__(self, recording: Recording, agents: Mapping[str, Agent], tools: Tools) -> None:
         first = next(iter(agents.values()))
         self.recording = recording
         self.time = VirtualClock()

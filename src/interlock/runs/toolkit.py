@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..agent.agent import Agent, AgentTool, find_agent_name, restrict_to_agents
+from ..app import Tools
 from ..domain.errors import ConfigurationError
 from ..domain.tool import ToolDefinition
 from ..registry.interface import Toolbox
@@ -14,15 +15,12 @@ from ..registry.memory import ToolRegistry
 from ..tools.agents import AskAgent, agent_tool, handoff_tool
 
 
-def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> ToolRegistry:
+def build_toolkit(agents: Mapping[str, Agent], ask_of: Callable[[AgentTool], AskAgent]) -> Tools:
     """Collect the tools of all agents, each visible to its owners."""
     factory = _AgentToolFactory(agents, ask_of)
     if len(agents) == 1:
         [agent] = agents.values()
-        registry = ToolRegistry(_declared_tools(agent, factory))
-        for box, _ in _find_dynamic_toolboxes(agents):
-            registry.add_toolbox(box)
-        return registry
+        return [*_declared_tools(agent, factory), *[box for box, _ in _find_dynamic_toolboxes(agents)]]
     owners: dict[str, tuple[ToolDefinition, set[str]]] = {}
     for name, agent in agents.items():
         for definition in ToolRegistry(_declared_tools(agent, factory)):
