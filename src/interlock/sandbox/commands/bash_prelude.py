@@ -102,8 +102,9 @@ def build_prelude(
     limit_words = " ".join(f"ulimit -{letter} {number};" for letter, number in numbers.items())
     lines = [f"{{ {limit_words} }} 2>/dev/null", "umask 022", "unset BASH_ENV", f"exec {prelude_fd}<&-"]
     if gate_fd >= 0:
-        wait = f'printf "waiting\\0" >&{report_fd}; read -r -N 1 -u {gate_fd} || exit 1'
-        lines += [wait, f"exec {gate_fd}<&-; unset REPLY"]
+        # Everything is mounted by now, so it can be looked at while the limits are set.
+        lines.insert(0, f'printf "waiting\\0" >&{report_fd}')
+        lines.append(f"read -r -N 1 -u {gate_fd} || exit 1; exec {gate_fd}<&-; unset REPLY")
     if folder_fd >= 0:
         folder = shlex.quote(command.cwd or command.profile.workspace)
         # In an overlay it has another device: there it is compared at the gate.

@@ -298,6 +298,8 @@ def _check_cwd(command: CommandSpec) -> str:
     """Return the folder that the command starts in; for an overlay, its real path."""
     workspace = command.profile.workspace
     cwd = command.cwd or workspace
+    if cwd == workspace:
+        return cwd  # it was checked when the view was built
     if not is_inside(os.path.realpath(cwd), workspace):
         raise SandboxSetupError(f"The folder {cwd[:500]} is not in the workspace. Nothing was executed.")
     if any(is_inside(os.path.realpath(cwd), hidden) for hidden in command.profile.hidden):
