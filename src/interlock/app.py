@@ -26,7 +26,7 @@ from .domain.event import Event, LogEntry, RunCancelled, RunCompleted, RunFailed
 from .domain.state.ledger import ActionEntry, Ledger
 from .domain.state.lifecycle import RunState
 from .domain.tool import CallContext, Mask, ToolDefinition
-from .history.fold import build_snapshot, load_run
+from .history.fold import build_snapshot, empty_run, load_run
 from .interaction.interface import InteractionProvider
 from .interaction.providers import HeadlessInteractionProvider
 from .oauth.interface import ConsentProvider, NoConsents
@@ -178,13 +178,15 @@ class App:
                 return root
         return abspath(given) if given else ""
 
-    async def open(self, situation: CallContext, lease: Lease | None = None, *, start_tools: bool = True) -> RunContext:
+    async def open(
+        self, situation: CallContext, lease: Lease | None = None, *, start_tools: bool = True, is_new: bool = False
+    ) -> RunContext:
         """Open a run from the log: a new one, or one that is continued. `start_tools`: also start what brings tools,
-        such as MCP servers.
+        such as MCP servers. `is_new`: the log is not read, since the first append fails where it has the run.
         """
         if start_tools and self.parts.tool_sources:
             await self.start_tools()
-        loaded = await load_run(self.log, situation.run_id)
+        loaded = empty_run(situation.run_id) if is_new else await load_run(self.log, situation.run_id)
         run = open_run(self.parts, self.log, loaded.ledger, loaded.head_hash, situation)
         run.recorder.lease = lease
         run.recorder.next_snapshot = loaded.ledger.next_seq + _SNAPSHOT_EVENTS

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..domain.errors import LogCorruptError
-from ..domain.event import TERMINAL_EVENTS, LogEntry, decode_event, genesis_hash, next_hash
+from ..domain.event import TERMINAL_EVENTS, LogEntry, decode_event, genesis_hash
 from ..domain.json import lazy_decoder
 from ..domain.state.ledger import Ledger
 from ..storage.event_log import EventLog, RunSummary, Snapshot, StoredRun
@@ -37,7 +37,7 @@ class LoadedRun(NamedTuple):
 
 def fold_entries(run_id: str, entries: Iterable[LogEntry]) -> Ledger:
     """Return the state of a run from its first event on."""
-    return fold_more(_empty_run(run_id), entries).ledger
+    return fold_more(empty_run(run_id), entries).ledger
 
 
 def fold_more(loaded: LoadedRun, entries: Iterable[LogEntry]) -> LoadedRun:
@@ -65,10 +65,10 @@ async def load_run(log: EventLog, run_id: str) -> LoadedRun:
     """Return the state of a run as the log has it now; an unknown run has the state before its first event."""
     stored = await log.load(run_id, _PAGE)
     if not stored.entries and stored.snapshot is None:
-        return _empty_run(run_id)
+        return empty_run(run_id)
     loaded, entries = _use_snapshot(run_id, stored), stored.entries[1:]
     if loaded is None:
-        loaded, entries = _empty_run(run_id), stored.entries
+        loaded, entries = empty_run(run_id), stored.entries
         if stored.snapshot is not None:  # it is not used, so everything before it is needed, too
             return await load_more(log, loaded)
     loaded = fold_more(loaded, entries)
@@ -102,7 +102,8 @@ def _use_snapshot(run_id: str, stored: StoredRun) -> LoadedRun | None:
 
 
 def _decode_snapshot(snapshot: Snapshot) -> Ledger | None:
-    seal, state = snapshot.state[:_SEAL_BYTES], snapshot.state[_SEAL_BYTES:]
+    sealed = memoryview(snapshot.state)  # a large state is not copied
+    seal, state = bytes(sealed[:_SEAL_BYTES]), sealed[_SEAL_BYTES:]
     if seal != _compute_seal(snapshot.hash, state):
         return None
     try:
@@ -111,10 +112,13 @@ def _decode_snapshot(snapshot: Snapshot) -> Ledger | None:
         return None
 
 
-def _compute_seal(head_hash: bytes, state: bytes) -> bytes:
+def _compute_seal(head_hash: bytes, state: bytes | memoryview) -> bytes:
     """Bind a state to its position in the chain and to this version, so that damage and age are detected."""
-    return next_hash(head_hash, b"%d\n" % SNAPSHOT_VERSION + state)
+    seal = sha256(head_hash + b"%d\n" % SNAPSHOT_VERSION)
+    seal.update(state)
+    return seal.digest()
 
 
-def _empty_run(run_id: str) -> LoadedRun:
+def empty_run(run_id: str) -> LoadedRun:
+    """Return the state before the first event of a run."""
     return LoadedRun(Ledger(run_id=run_id), genesis_hash(run_id))

@@ -382,7 +382,8 @@ class Recorder:
 
     def _change(self) -> "asyncio.Future[None]":
         """Return a future that is done at the next write. Every caller has its own, so giving up changes nothing."""
-        self._watchers.append(watcher := DirectFuture[None](loop=asyncio.get_running_loop()))
+        watcher: DirectFuture[None] = DirectFuture(loop=asyncio.get_running_loop())
+        self._watchers.append(watcher)
         return watcher
 
     def write(self, unless_queued: str = "") -> bool:

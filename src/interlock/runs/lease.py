@@ -56,8 +56,8 @@ class RunLease:
         return session
 
     async def open_new(self) -> AgentSession | None:
-        """Open a session of a run that is not in the log yet: its lease begins with its first append. Return None when
-        the log cannot do that, or has the run.
+        """Open a session of a run that is not in the log yet: its lease begins with its first append, which fails when
+        the log has the run. Return None when the log cannot do that.
         """
         runner, run_id = self._runner, self._situation.run_id
         runner.check_open()
@@ -65,13 +65,10 @@ class RunLease:
             return None
         runner.poller.subscribe_new(run_id, self._take_command)
         try:
-            run = await runner.app.open(self._situation)
+            run = await runner.app.open(self._situation, is_new=True)
         except BaseException:
             runner.poller.unsubscribe(run_id)
             raise
-        if run.ledger.started:
-            runner.poller.unsubscribe(run_id)
-            return None
         run.recorder.acquires_lease = True
         self.session = session = runner.build_session(run)
         session.listeners = self.listeners

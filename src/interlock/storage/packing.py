@@ -66,9 +66,9 @@ def unpack(run_id: str, seq: int, count: int | None, bodies: bytes, hashes: byte
     found = _unpack_bodies(bodies)
     if len(found) != count or len(hashes) != count * HASH_BYTES:
         return [LogEntry(run_id, seq, b"", hashes[:HASH_BYTES])]
-    digests = (hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES))
     return [
-        LogEntry(run_id, seq + at, body, digest) for at, (body, digest) in enumerate(zip(found, digests, strict=True))
+        LogEntry(run_id, seq + at, body, hashes[at * HASH_BYTES : at * HASH_BYTES + HASH_BYTES])
+        for at, body in enumerate(found)
     ]
 
 

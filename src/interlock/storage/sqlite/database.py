@@ -30,12 +30,11 @@ _creating = Lock()
 
 
 class Connections(NamedTuple):
-    """The connections of one open log: writer, reader and watcher."""
+    """The connections of one open log. Neither waits by itself: `execute_with_retry` does."""
 
     writing: sqlite3.Connection
+    #: Never writes, so it also detects writes of other connections.
     reading: sqlite3.Connection
-    #: Never writes and never waits: it only detects writes of other connections.
-    watching: sqlite3.Connection
 
 
 def open_database(path: Path, factory: type[sqlite3.Connection]) -> Connections:
@@ -43,17 +42,16 @@ def open_database(path: Path, factory: type[sqlite3.Connection]) -> Connections:
     try:
         _create(path)
         with ExitStack() as opened:
-            writing, reading, watching = (opened.enter_context(closing(_connect(path, factory))) for _ in range(3))
+            writing, reading = (opened.enter_context(closing(_connect(path, factory))) for _ in range(2))
             _check_before_writing(path, writing)  # before anything is written: it may be a file of another program
             _enable_wal(path, writing)
             _migrate(path, writing)
-            writing.execute("PRAGMA busy_timeout = 0")  # `execute_with_retry` waits instead
             reading.execute("PRAGMA query_only = ON")
-            watching.execute("PRAGMA query_only = ON")
-            watching.execute("PRAGMA data_version").fetchone()  # the first look opens files and may wait
-            watching.execute("PRAGMA busy_timeout = 0")
+            reading.execute("PRAGMA data_version").fetchone()  # the first look opens files and may wait
+            for connection in (writing, reading):
+                connection.execute("PRAGMA busy_timeout = 0")
             opened.pop_all()
-            return Connections(writing, reading, watching)
+            return Connections(writing, reading)
     except (OSError, sqlite3.Error) as error:
         raise LogError(f"cannot open the log {path}: {error}") from error
 

@@ -1,15 +1,15 @@
 """Space for the write-ahead log (WAL) of SQLite, reserved before it is needed.
 
 A commit that makes the file longer waits for the journal of the file system, too: that takes longer than the write
-itself. So zeros are written behind the end of the file, and the next commits overwrite them. SQLite ignores what
-follows its last frame: after a checkpoint, the rest of the file has old frames, too.
+itself. So zeros are written behind the end of the file, more the longer it is, and the next commits overwrite them.
+SQLite ignores what follows its last frame: after a checkpoint, the rest of the file has old frames, too.
 """
 
 import os
 from contextlib import suppress
 
-#: Enough for some 30 commits. The first of them takes longer for it.
-RESERVED_BYTES = 256 << 10
+#: The first commit that has space takes longer for it: a log that is open for a few commits reserves little.
+MIN_BYTES, MAX_BYTES = 32 << 10, 256 << 10
 
 
 class JournalSpace:
@@ -39,9 +39,10 @@ class JournalSpace:
 
     def _extend(self, size: int) -> int:
         """Write zeros behind the end of the file. Return its size; -1 where the disk has no space for them."""
+        count = min(max(size, MIN_BYTES), MAX_BYTES)
         try:
-            if os.pwrite(self._file, bytes(RESERVED_BYTES), size) == RESERVED_BYTES:
-                return size + RESERVED_BYTES
+            if os.pwrite(self._file, bytes(count), size) == count:
+                return size + count
         except OSError:
             pass
         with suppress(OSError):

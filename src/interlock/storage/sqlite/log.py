@@ -3,8 +3,8 @@
 WAL with `synchronous=FULL`: a commit that returned survives a crash of the process and of the machine. Appends go
 through one thread that commits for all (`writer`); reads have their own connection and run in a thread.
 So neither blocks the event loop. Several processes may use one file; a run belongs to its lease holder, and one
-without a lease to the process that appends in sequence. A third connection never writes: it detects in microseconds,
-without a thread, that another one did.
+without a lease to the process that appends in sequence. The connection that reads never writes: it detects in
+microseconds, without a thread, that another one did.
 
 Events are stored in the order of their commits, those of one append in one row (`packing`), so a commit touches few
 pages however many runs share it, and an index finds a run's events. Runs have numbers to keep the index small.
@@ -61,7 +61,6 @@ class SqliteLog:
         self._path = Path(path).resolve()
         self._factory = factory
         self._reading = Lock()
-        self._watching = Lock()
         self._reopening = Lock()
         self._version = 0
         #: The versions of a reopened file begin above those of before.
@@ -71,13 +70,11 @@ class SqliteLog:
         self._use(open_database(self._path, factory))
 
     def _use(self, connections: Connections) -> None:
-        writing, self._reader, self._watcher = connections
+        writing, self._reader = connections
         self._leases = OpenLeases(self._path)
         self._writer = SqliteWriter(writing, self._leases, JournalSpace(f"{self._path}-wal"))
         # Runs once: on `close`, when the log is dropped, or when the interpreter exits.
-        self._finalizer = finalize(
-            self, _close_connections, self._writer, (self._watching, self._watcher), (self._reading, self._reader)
-        )
+        self._finalizer = finalize(self, _close_connections, self._writer, self._reading, self._reader)
 
     @property
     def problem(self) -> str:
@@ -120,10 +117,8 @@ class SqliteLog:
         """Read entries of a run: few at once, more in a thread."""
         if limit != 1:
             await asyncio.sleep(0)  # a caller that reads in a loop lets others continue
-            found = self._read_few(run_id, after_seq, limit)
-            return found if found is not None else await asyncio.to_thread(self._read_now, run_id, after_seq, limit)
-        rows = await self._query_key(partial(unpack, run_id), "read", run_id, after_seq, limit)
-        return _cut_rows(rows, after_seq, limit)
+        found = self._read_few(run_id, after_seq, limit)
+        return found if found is not None else await asyncio.to_thread(self._read_now, run_id, after_seq, limit)
 
     async def load(self, run_id: str, limit: int | None = None) -> StoredRun:
         """Return the snapshot of a run and the entries from its event on."""
@@ -218,15 +213,19 @@ class SqliteLog:
         return await self._query_key(EffectClaim, "effect_claims", effect, limit)
 
     def version(self) -> int:
-        """Return the version without waiting: unchanged while the file is being recovered."""
-        try:
-            with self._watching:
-                (found,) = self._watcher.execute("PRAGMA data_version").fetchone()
+        """Return the version without waiting: writes of other processes do not change it while the file is being
+        recovered, or another thread reads.
+        """
+        if self._reading.acquire(blocking=False):
+            try:
+                (found,) = self._reader.execute("PRAGMA data_version").fetchone()
                 self._version = self._first_version + found
-        except sqlite3.Error as error:
-            if not is_busy(error):
-                raise LogError(f"cannot read the log {self._path}: {error}") from error
-        return self._version
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise LogError(f"cannot read the log {self._path}: {error}") from error
+            finally:
+                self._reading.release()
+        return self._version + self._writer.commit_count
 
     async def wait_for_change(self, seen: int, seconds: float) -> bool:
         """Wait for a write of any process."""
@@ -321,11 +320,10 @@ class SqliteLog:
                 for connection in connections:
                     connection.close()
                 raise LogError(f"cannot write the log {self._path}: {error}") from error
-            with self._reading, self._watching:
+            with self._reading:
                 self._finalizer.detach()
                 self._writer.stop()
                 self._reader.close()
-                self._watcher.close()
                 self._first_version += _VERSIONS_PER_FILE
                 self._use(connections)
 
@@ -341,27 +339,33 @@ class SqliteLog:
         return StoredRun(snapshot, self._read_now(run_id, -1 if snapshot is None else snapshot.seq - 1, limit))
 
     def _read_now(self, run_id: str, after_seq: int, limit: int | None) -> list[LogEntry]:
-        parameters = (run_id, after_seq, -1 if limit is None else limit)
-        return _cut_rows(self._query_now(partial(unpack, run_id), QUERIES["read"], parameters), after_seq, limit)
+        with self._reading:
+            rows = self._find_appends(run_id, after_seq, -1 if limit is None else limit)
+        return _unpack_rows(run_id, rows, after_seq, limit)
 
     def _read_few(self, run_id: str, after_seq: int, limit: int | None) -> list[LogEntry] | None:
         """Return entries if they are few; None where they are more, or another thread reads."""
         if not self._reading.acquire(blocking=False):
             return None
         try:
-            most = _FEW_ROWS if limit is None else min(limit, _FEW_ROWS)
-            rows = self._read_rows(_make_row, QUERIES["read"], (run_id, after_seq, most))
+            rows = self._find_appends(run_id, after_seq, _FEW_ROWS if limit is None else min(limit, _FEW_ROWS))
         finally:
             self._reading.release()
-        if len(rows) == _FEW_ROWS or sum([len(row[2]) for row in rows]) > _FEW_BYTES:
+        if len(rows) == _FEW_ROWS or (limit != 1 and sum([len(row[2]) for row in rows]) > _FEW_BYTES):
             return None
-        return _cut_rows([unpack(run_id, *row) for row in rows], after_seq, limit)
+        return _unpack_rows(run_id, rows, after_seq, limit)
+
+    def _find_appends(self, run_id: str, after_seq: int, limit: int) -> list[tuple[Any, ...]]:
+        """Return rows of a run, with those of older versions where the file has any: it never gets more of them."""
+        (has_old,) = self._read_rows(bool, QUERIES["has_any_old_events"], ())
+        query = QUERIES["read_with_old" if has_old else "read"]
+        return self._read_rows(_make_row, query, (run_id, after_seq, limit))
 
     def _feed_now(self, after: int, limit: int | None) -> list[FeedEntry]:
         """Read entries of all runs, and unpack no more rows than they are in."""
         found: list[FeedEntry] = []
         try:
-            with self._reading, closing(self._reader.execute(QUERIES["feed"], (after, -1))) as rows:
+            with self._reading, closing(execute_with_retry(self._reader, QUERIES["feed"], (after, -1))) as rows:
                 for row in rows:
                     found += [entry for entry in _make_feed_entries(*row) if entry.position > after]
                     if limit is not None and len(found) >= limit:
@@ -385,18 +389,19 @@ class SqliteLog:
 
     def _read_rows(self, make: Callable[..., T], sql: str, parameters: tuple[str | int, ...]) -> list[T]:
         try:
-            return [make(*row) for row in self._reader.execute(sql, parameters)]
+            return [make(*row) for row in execute_with_retry(self._reader, sql, parameters)]
         except UnicodeEncodeError:  # asked for by a name that cannot be in the file
             return []
         except sqlite3.Error as error:
             raise LogError(f"cannot read the log {self._path}: {error}") from error
 
 
-def _cut_rows(rows: Sequence[list[LogEntry]], after_seq: int, limit: int | None) -> list[LogEntry]:
+def _unpack_rows(run_id: str, rows: Sequence[tuple[Any, ...]], after_seq: int, limit: int | None) -> list[LogEntry]:
     """Return the entries of appends that were asked for: the first row may begin before, and the last one end behind.
     One that was edited by hand may have any `seq`.
     """
-    return [entry for row in rows for entry in row if type(entry.seq) is not int or entry.seq > after_seq][:limit]
+    entries = [entry for row in rows for entry in unpack(run_id, *row)]
+    return [entry for entry in entries if type(entry.seq) is not int or entry.seq > after_seq][:limit]
 
 
 def _check_writable(connection: sqlite3.Connection) -> None:
@@ -447,11 +452,10 @@ def _make_feed_entries(position: int, *row: Any) -> list[FeedEntry]:
     return [FeedEntry(position + at, entry) for at, entry in enumerate(unpack(*row))]
 
 
-def _close_connections(writer: SqliteWriter, *connections: tuple[Lock, sqlite3.Connection]) -> None:
+def _close_connections(writer: SqliteWriter, reading: Lock, reader: sqlite3.Connection) -> None:
     writer.stop()
-    for using, connection in connections:
-        with using:
-            connection.close()
+    with reading:
+        reader.close()
 
 
 def _make_holder(run_id: str, token: int, *process: Any) -> tuple[Lease, ProcessIdentity]:

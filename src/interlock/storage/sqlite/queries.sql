@@ -2,7 +2,18 @@
 -- A file that was edited by hand may have text where bytes belong: it is read as bytes, and fails verification.
 -- Events are rows of `appends`, several in a row; those of older versions are rows of `events`, whose count is NULL.
 
+-- Most files have no events of older versions, and then `read` has all. Else `read_with_old` has them.
+-- name: has_any_old_events
+SELECT EXISTS (SELECT 1 FROM events)
+
 -- name: read
+SELECT CAST(seq AS INTEGER), CAST(count AS INTEGER), CAST(bodies AS BLOB), CAST(hashes AS BLOB) FROM appends
+WHERE run = (SELECT number FROM runs WHERE run_id = ?1) AND seq >= coalesce(
+    (SELECT max(seq) FROM appends WHERE run = (SELECT number FROM runs WHERE run_id = ?1) AND seq <= ?2 + 1), 0
+)
+ORDER BY seq LIMIT ?3
+
+-- name: read_with_old
 WITH named AS (SELECT number FROM runs WHERE run_id = ?1)
 SELECT seq, NULL, CAST(body AS BLOB), CAST(hash AS BLOB) FROM events
 WHERE run = (SELECT number FROM named) AND seq > ?2

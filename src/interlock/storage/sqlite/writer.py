@@ -101,6 +101,8 @@ class SqliteWriter:
         self._version = -1
         #: Of the newest event of the file.
         self._position = 0
+        #: How many transactions were committed. Read by other threads, too.
+        self.commit_count = 0
         #: What the group that is being written waits for, and from when on that is a problem.
         self._waiting: tuple[str, float] | None = None
         # A daemon, because the interpreter would wait for another thread before it runs the exit hook that stops it.
@@ -142,7 +144,7 @@ class SqliteWriter:
         releases: bool = False,
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        future = DirectFuture[Any](loop=loop)
+        future: DirectFuture[Any] = DirectFuture(loop=loop)
         if not self.refusal:
             self._queue.put(_PendingWrite(loop, future, run_id, work, token, free_key, acquires, releases))
         if self.refusal:
@@ -209,6 +211,7 @@ class SqliteWriter:
         self._connection.executemany(_ADD_APPEND, rows)
         self._journal.reserve()
         execute("COMMIT")
+        self.commit_count += 1
         return answers
 
     def _stage(self, pending: _PendingWrite, rows: list[_Row]) -> object:
@@ -278,12 +281,14 @@ def _find_fault(run_id: str, entries: tuple[LogEntry, ...], seq: int, *, is_firs
     return None
 
 
-def execute_with_retry(connection: sqlite3.Connection, sql: str) -> sqlite3.Cursor:
+def execute_with_retry(
+    connection: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...] = ()
+) -> sqlite3.Cursor:
     """Wait for other writers. SQLite's own wait backs off to 100 ms, too seldom to meet a busy writer's pauses."""
     deadline = monotonic() + BUSY_SECONDS
     while True:
         try:
-            return connection.execute(sql)
+            return connection.execute(sql, parameters)
         except sqlite3.OperationalError as error:
             if not is_busy(error) or monotonic() > deadline:
                 raise
