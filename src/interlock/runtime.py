@@ -414,8 +414,9 @@ class ToolRuntime:
             loop = asyncio.get_running_loop()
             self._opening = loop.create_future()
             start_at_once([self._open], loop)
+        opening = self._opening
         try:
-            run = await asyncio.shield(self._opening)
+            run = opening.result() if opening.done() else await asyncio.shield(opening)
         except Exception:
             self._opening = None
             raise

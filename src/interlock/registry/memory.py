@@ -150,7 +150,14 @@ class _ToolSet:
         self.catalogs_by_mode: dict[PermissionMode, ToolCatalog] = {}
 
     def list_visible(self, situation: CallContext) -> list[ToolDefinition]:
-        return [tool for tool in self.tools.values() if not find_hidden_reason(tool, situation)]
+        reads_only = situation.mode == "read_only"
+        return [
+            tool
+            for tool in self.tools.values()
+            # The first part is true of most tools, and takes no call.
+            if not (reads_only or tool.quarantine or tool.visible is not None)
+            or not find_hidden_reason(tool, situation)
+        ]
 
     def catalog(self, situation: CallContext) -> ToolCatalog:
         catalog = _find_catalog(self.list_visible(situation))
