@@ -47,7 +47,7 @@ def open_database(path: Path, factory: type[sqlite3.Connection]) -> Connections:
             _enable_wal(path, writing)
             _migrate(path, writing)
             reading.execute("PRAGMA query_only = ON")
-            reading.execute("PRAGMA data_version").fetchone()  # the first look opens files and may wait
+            reading.execute("SELECT 1 FROM runs LIMIT 0")  # the first look opens files, reads the schema and may wait
             for connection in (writing, reading):
                 connection.execute("PRAGMA busy_timeout = 0")
             opened.pop_all()
