@@ -208,7 +208,8 @@ class SqliteWriter:
             (self._position,) = execute(QUERIES["feed_position"]).fetchone()
         rows: list[_Row] = []
         answers = [self._stage(pending, rows) for pending in group]
-        self._connection.executemany(_ADD_APPEND, rows)
+        if rows:
+            self._connection.executemany(_ADD_APPEND, rows)
         self._journal.reserve()
         execute("COMMIT")
         self.commit_count += 1
@@ -244,8 +245,9 @@ class SqliteWriter:
 
     def _apply_operation(self, run_id: str, operation: _Operation, rows: list[_Row]) -> object:
         """Run an operation. The run is read again after it, so staged rows are written first."""
-        self._connection.executemany(_ADD_APPEND, rows)
-        rows.clear()
+        if rows:
+            self._connection.executemany(_ADD_APPEND, rows)
+            rows.clear()
         self._heads.pop(run_id, None)
         try:
             return operation(self._connection)
