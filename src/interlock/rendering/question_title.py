@@ -7,6 +7,7 @@ shown with it, exactly.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from .. import lazy_pattern
@@ -69,7 +70,7 @@ def make_key_facts(tool: ToolDefinition, arguments: JsonObject, redact: RedactFu
         found = ((name, _find_value(arguments, name.split("."), redact)) for name in tool.key_facts)
         named = [(name, value) for name, value in found if value is not None]
     else:
-        named = list(_list_scalars(arguments, redact))[:_DEFAULT_KEY_FACTS]
+        named = list(islice(_list_scalars(arguments, redact), _DEFAULT_KEY_FACTS))
     return tuple(KeyFact(truncate(_clean(name), _MAX_NAME_CHARS), value) for name, value in named[:MAX_KEY_FACTS])
 
 
@@ -101,7 +102,7 @@ def _make_default(tool: ToolDefinition, arguments: JsonObject, redact: RedactFun
 
 def _join_label(label: str, arguments: JsonObject, redact: RedactFunction) -> str:
     """Return a label, and the first short arguments behind it, so that two calls of one tool look different."""
-    scalars = list(_list_scalars(arguments, redact))[:_MAX_DEFAULT_ARGUMENTS]
+    scalars = islice(_list_scalars(arguments, redact), _MAX_DEFAULT_ARGUMENTS)
     behind = ", ".join(f"{_clean(name)}={value}" for name, value in scalars)
     return _finish(f"{label}: {behind}" if behind else label, redact)
 
