@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 
 #: The first commit that has space takes longer for it: a log that is open for a few commits reserves little.
-MIN_BYTES, MAX_BYTES = 32 << 10, 256 << 10
+MIN_BYTES, MAX_BYTES = 32 << 10, 128 << 10
 
 
 class JournalSpace:
