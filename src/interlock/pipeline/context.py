@@ -158,7 +158,7 @@ class Executions:
         self.running: dict[str, Execution] = {}
         #: The event loop that they run in.
         self.loop: asyncio.AbstractEventLoop | None = None
-        #: The one that an agent drives the run in now; None: whoever executes calls has to find out.
+        #: The one that an agent drives the run in now; None: what executes calls has to find out.
         self.driven_in: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = float("inf")
@@ -167,7 +167,7 @@ class Executions:
         #: Work that continues after a cancellation, which must not be delayed by it.
         self.background: set[asyncio.Task[None]] = set()
         #: Has this object while there is such work.
-        self.busy: set[Executions] = set()
+        self.busy: set[Executions] | None = None
         #: Called when an execution lasts longer than a moment.
         self.on_lasting: Callable[[], None] | None = None
         #: Digests of the policy before and after a rule was saved with an answer.
@@ -181,7 +181,8 @@ class Executions:
         """Finish something after a cancellation."""
         task = asyncio.create_task(work)
         self.background.add(task)
-        self.busy.add(self)
+        if self.busy is not None:
+            self.busy.add(self)
         task.add_done_callback(self._forget)
 
     async def settle(self, seconds: float) -> None:
@@ -191,7 +192,7 @@ class Executions:
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self.background.discard(task)
-        if not self.background:
+        if self.busy is not None and not self.background:
             self.busy.discard(self)
         if not task.cancelled():
             task.exception()
