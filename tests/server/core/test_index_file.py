@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -414,4 +415,23 @@ async def test_of_recent_activity_the_last_is_kept(tmp_path: Path, monkeypatch: 
 
     assert len(kept) == 10
     assert kept[0].run_id == "run_49"
+    await index.close()
+
+
+async def test_page_of_events_reads_its_runs_in_one_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, selected = MemoryLog(), list[str]()
+    index = RunIndex(tmp_path / "index.db", log)
+    await index.catch_up()
+    write = index_updater._write_page  # pyright: ignore[reportPrivateUsage]  # where the statements are
+
+    def traced(file: Any, *args: Any) -> None:
+        file.write_connection.set_trace_callback(selected.append)
+        write(file, *args)
+
+    monkeypatch.setattr(index_updater, "_write_page", traced)
+    for number in range(20):
+        paused(log, f"run_{number}")
+    await index.catch_up()
+
+    assert len([sql for sql in selected if sql.startswith("SELECT") and " FROM runs " in sql]) == 1
     await index.close()
