@@ -18,7 +18,7 @@ from weakref import finalize
 
 import psycopg
 
-from ...domain.errors import ConfigurationError, LogError, LogWriteError
+from ...domain.errors import ConfigurationError, LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
 from ..leases import ProcessIdentity, lease_token, this_process
@@ -135,6 +135,8 @@ class PostgresLog:
     def append_and_acquire(self, run_id: str, entries: Sequence[LogEntry]) -> asyncio.Future[Lease]:
         """Append the first entries of a run, and acquire its lease."""
         _check_entries(run_id, entries)
+        if entries[0].seq:
+            raise LogFencedError(f"event {entries[0].seq} of {run_id} does not begin it. Nothing was written.")
         self._heartbeat.watch_loop()
         return self._writer.append_and_acquire(run_id, tuple(entries))
 

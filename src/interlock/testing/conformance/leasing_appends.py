@@ -61,6 +61,15 @@ class LeasingAppendConformance(ConformanceSuite):
         assert len(await ours.read("run")) == has_events
         assert bool(await ours.lease_holder("run")) != has_events
 
+    async def test_append_that_continues_a_run_does_not_begin_it(self, ours: LeasingLog) -> None:
+        lease = await ours.append_and_acquire("run", RUN[:1])
+        await ours.release(lease)
+
+        with pytest.raises(LogFencedError):
+            await ours.append_and_acquire("run", RUN[1:2])
+
+        assert await ours.read("run") == RUN[:1]
+
     async def test_append_releases_the_lease(self, ours: LeasingLog, theirs: LeasingLog) -> None:
         lease = await ours.append_and_acquire("run", RUN[:2])
 
