@@ -190,14 +190,7 @@ class Running:
     @asynccontextmanager
     async def listening(self, port: int = 0) -> AsyncGenerator[None]:
         config = uvicorn.Config(
-            self.app,
-            "127.0.0.1",
-            port,
-            log_level="error",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            http=BoundedHttpProtocol,
+            self.app, "127.0.0.1", port, log_level="error", lifespan="off", ws="none", http=BoundedHttpProtocol
         )
         self._server = server = _Quiet(config)
         serving = asyncio.create_task(server.serve())

@@ -1,4 +1,4 @@
-"""A plain response is one write, and a client that does not read is disconnected."""
+"""What is written together is sent together, and a client that does not read is disconnected."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from interlock.server.rest import connections
-from interlock.server.rest.connections import BoundedHttpProtocol
+from interlock.server.rest.connections import BoundedHttpProtocol, JoinedWrites
 from tests.patience import HANG_SECONDS
 
 _GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -36,12 +36,6 @@ class RecordedTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.is_closed
 
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
@@ -53,13 +47,19 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def answered(transport: RecordedTransport) -> BoundedHttpProtocol:
     """Return a connection on which one request was answered."""
-    config = uvicorn.Config(_answer, log_level="error", access_log=False, lifespan="off", ws="none")
+    config = uvicorn.Config(_answer, log_level="error", lifespan="off", ws="none")
     state = ServerState()
     protocol = BoundedHttpProtocol(config, state, {})
     protocol.connection_made(transport)
     protocol.data_received(_GET)
     await asyncio.gather(*state.tasks)
     return protocol
+
+
+async def let_others_work() -> None:
+    begun = asyncio.Event()
+    asyncio.get_running_loop().call_soon(begun.set)
+    await begun.wait()
 
 
 async def test_head_and_body_are_one_write() -> None:
@@ -109,3 +109,35 @@ async def test_closed_connection_with_an_unread_rest_is_cut(monkeypatch: pytest.
     assert transport.is_closed
     await asyncio.wait_for(transport.aborted.wait(), HANG_SECONDS)
     protocol.connection_lost(None)
+
+
+async def test_short_write_is_held_until_other_work_begins() -> None:
+    transport = RecordedTransport()
+    joined = JoinedWrites(transport, asyncio.get_running_loop())
+
+    joined.write(b"alone")
+    held = list(transport.writes)
+    await let_others_work()
+
+    assert (held, transport.writes) == ([], [b"alone"])
+
+
+async def test_long_write_is_not_held() -> None:
+    transport = RecordedTransport()
+    joined = JoinedWrites(transport, asyncio.get_running_loop())
+
+    joined.write(b"x" * 100_000)
+    joined.write(b"")
+
+    assert b"".join(transport.writes) == b"x" * 100_000
+
+
+async def test_closing_sends_what_is_held_and_aborting_does_not() -> None:
+    closed, aborted = RecordedTransport(), RecordedTransport()
+    for transport in (closed, aborted):
+        joined = JoinedWrites(transport, asyncio.get_running_loop())
+        joined.write(b"last")
+        joined.close() if transport is closed else joined.abort()
+    await let_others_work()
+
+    assert (closed.writes, aborted.writes) == ([b"last"], [])

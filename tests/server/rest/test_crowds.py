@@ -210,9 +210,7 @@ async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def listener() -> AsyncGenerator[str]:
     """Connections as the server takes them, with nothing behind."""
-    config = uvicorn.Config(
-        _answering, port=0, log_level="error", access_log=False, lifespan="off", ws="none", http=BoundedHttpProtocol
-    )
+    config = uvicorn.Config(_answering, port=0, log_level="error", lifespan="off", ws="none", http=BoundedHttpProtocol)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())  # pyright: ignore[reportPrivateUsage]  # `serve` takes signals
     try:

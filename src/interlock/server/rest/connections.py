@@ -8,13 +8,8 @@ there may be, the one that has been idle longest makes room.
 
 import asyncio
 from typing import Any, cast
-from urllib.parse import unquote
 
-import h11
-from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-from .plain_http import PlainExchange, PlainRequest, parse_plain_request
 
 HEAD_SECONDS = 10.0
 #: How long a client may take to make room for more of a response.
@@ -23,6 +18,7 @@ SEND_SECONDS = 30.0
 MAX_CONNECTIONS = 800
 #: In the scope of a request whose whole body came with its head, so that there is nothing to wait for.
 WHOLE_BODY = "interlock.whole_body"
+_MAX_HELD_BYTES = 16 << 10
 
 
 class BoundedHttpProtocol(H11Protocol):
@@ -42,6 +38,7 @@ class BoundedHttpProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        self.transport = JoinedWrites(transport, self.loop)
         self._expect_head()
         connections = cast(set[object], self.connections)
         if len(connections) > MAX_CONNECTIONS:
@@ -49,16 +46,7 @@ class BoundedHttpProtocol(H11Protocol):
             min(idle, key=lambda each: each.idle_since).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        cycle = self.cycle
-        if isinstance(cycle, PlainExchange) and cycle.is_plain:
-            cycle.early += data
-            self.flow.pause_reading()
-            return
-        request = parse_plain_request(data) if self._expects_request() else None
-        if request is None:
-            super().data_received(data)
-        else:
-            self._begin_plain(request, data)
+        super().data_received(data)
         if self.is_idle:
             self._expect_head()
 
@@ -71,10 +59,8 @@ class BoundedHttpProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         self.idle_since = self.loop.time()
+        cast(JoinedWrites, self.transport).flush()
         super().on_response_complete()
-        cycle = self.cycle
-        if isinstance(cycle, PlainExchange) and cycle.early and not self.transport.is_closing():
-            self.data_received(cycle.early)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection without a next request, also where its client does not read the rest of a response."""
@@ -93,56 +79,61 @@ class BoundedHttpProtocol(H11Protocol):
         self._head_timer, self._send_timer = _cancel(self._head_timer), _cancel(self._send_timer)
         super().connection_lost(exc)
 
-    def _expects_request(self) -> bool:
-        """Return True if what comes now is the begin of a request, and h11 has nothing to do."""
-        return self.is_idle and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-
-    def _begin_plain(self, request: PlainRequest, data: bytes) -> None:
-        """Handle a request as `handle_events` handles one that h11 has read."""
-        self._unset_keepalive_if_required()
-        self._head_timer = _cancel(self._head_timer)
-        raw_path, _, query_string = request.target.partition(b"?")
-        self.headers = request.headers
-        scope: dict[str, Any] = {
-            "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": "1.1",
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "method": request.method.decode("ascii"),
-            "root_path": self.root_path,
-            "path": self.root_path + unquote(raw_path.decode("ascii")),
-            "raw_path": self.root_path.encode("ascii") + raw_path,
-            "query_string": query_string,
-            "headers": request.headers,
-            "state": self.app_state.copy(),
-            WHOLE_BODY: True,
-        }
-        self.scope = cast(HTTPScope, scope)
-        self.cycle = PlainExchange(
-            data=data,
-            body=request.body,
-            scope=self.scope,
-            conn=self.conn,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            on_response=self.on_response_complete,
-        )
-        app = cast(ASGI3Application, self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn leaves it open
-        task = self.loop.create_task(self.cycle.run_asgi(app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
-
     def _expect_head(self) -> None:
         """Disconnect unless a whole head comes in time. While nothing at all comes, uvicorn closes earlier."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_at(self.idle_since + HEAD_SECONDS, self.transport.abort)
+
+
+class JoinedWrites(asyncio.Transport):
+    """A transport that sends what is written together, such as a head and a short body, at once: it holds what is short
+    until more is written or flushed, or other work begins.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._held: bytes | bytearray | memoryview = b""
+        self._flushing: asyncio.Handle | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._held:
+            self._held = b"".join((self._held, data))
+            self.flush()
+        elif len(data) > _MAX_HELD_BYTES:
+            self._transport.write(data)
+        elif data:
+            self._held = data
+            self._flushing = self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if held := self._take():
+            self._transport.write(held)
+
+    def _take(self) -> bytes | bytearray | memoryview:
+        if self._flushing is not None:
+            self._flushing.cancel()
+        held, self._held, self._flushing = self._held, b"", None
+        return held
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._take()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
