@@ -35,7 +35,7 @@ from interlock.server.core.settings import (
 from interlock.server.core.triggers import webhooks
 from interlock.server.core.triggers.due_times import Schedule
 from interlock.server.core.triggers.webhooks import Webhook
-from interlock.server.rest import body, limits, security
+from interlock.server.rest import body, connections, limits
 from interlock.server.rest.app import API_ROUTES
 from interlock.server.rest.openapi import build_openapi
 from interlock.server.rest.schemas.requests import InvokeAgentRequest
@@ -206,7 +206,7 @@ SERVER_LIMITS = (
     ("a body of a request", body.MAX_BODY_BYTES, "bytes"),
     ("the body of a webhook", webhooks.MAX_BODY_BYTES, "bytes"),
     ("time for a body to arrive", body.BODY_SECONDS, "seconds"),
-    ("time for a client to take a piece of an answer", security.SEND_SECONDS, "seconds"),
+    ("time for a client to take a piece of an answer", connections.SEND_SECONDS, "seconds"),
     ("requests at the same moment, of everybody together", limits.MAX_CONCURRENT_REQUESTS, ""),
     ("characters of a task", _max_length(InvokeAgentRequest, "task"), ""),
     ("failed sign-ins from one address before it has to wait", login_throttle.FREE_FAILURES, ""),

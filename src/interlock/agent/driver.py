@@ -55,7 +55,7 @@ async def _run_steps(session: AgentSession) -> AgentStep:
         match step:
             case AskModel():  # which is the usual one
                 await _run_model_turn(session)
-            case (Ended() | Wait()) if session.stops_with_release:  # which makes it durable
+            case Ended() | Wait() if session.stops_with_release:  # which makes it durable
                 return step
             case Wait() | Idle() | Ended():
                 await run.recorder.commit()
