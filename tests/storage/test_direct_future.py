@@ -1,7 +1,7 @@
 """Futures whose first callback runs as they are completed."""
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any
 
 import pytest
@@ -143,3 +143,21 @@ async def test_interrupt_does_not_keep_others_waiting() -> None:
 
     await _run_outside_of_tasks(complete)
     assert await second == 2
+
+
+async def test_task_keeps_its_own_context_if_that_is_empty() -> None:
+    awaited = _new()
+
+    async def wait() -> str:
+        await awaited
+        token = place.set("inside")
+        await asyncio.sleep(0)
+        seen = place.get()
+        place.reset(token)
+        return seen
+
+    task = asyncio.create_task(wait(), context=Context())
+    await _turn()
+    await _run_outside_of_tasks(lambda: awaited.complete(None))
+
+    assert await task == "inside"

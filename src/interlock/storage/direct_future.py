@@ -38,7 +38,7 @@ class DirectFuture(asyncio.Future[T]):
     ) -> None:
         """Add a callback: the first one is called directly."""
         if self._first is None and not self.done():
-            self._first = fn, context or copy_context()
+            self._first = fn, copy_context() if context is None else context  # an empty context is false
         else:
             super().add_done_callback(fn, context=context)
 
