@@ -151,7 +151,7 @@ async def test_task_keeps_its_own_context_if_that_is_empty() -> None:
     async def wait() -> str:
         await awaited
         token = place.set("inside")
-        await asyncio.sleep(0)
+        await _turn()
         seen = place.get()
         place.reset(token)
         return seen
