@@ -50,8 +50,12 @@ def policy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cli() -> Run:
-    """Any command."""
+def cli(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """Any command. What it keeps for its user is kept for this test only."""
+    if "home" not in request.fixturenames:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     return lambda *arguments, **options: CliRunner().invoke(app, [*map(str, arguments)], **options)
 
 
