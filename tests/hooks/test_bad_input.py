@@ -84,8 +84,8 @@ def test_unknown_agent_is_denied(tmp_path: Path) -> None:
 
 
 @contextmanager
-def fake_daemon(state: Path, serve: Callable[[socket.socket], None], mode: int = 0o600) -> Generator[None]:
-    """Listen where the daemon would, and do something else."""
+def fake_daemon(state: Path, *serves: Callable[[socket.socket], None], mode: int = 0o600) -> Generator[None]:
+    """Listen where the daemon would, and do something else with each connection."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(state / thin.SOCKET_NAME))
     os.chmod(state / thin.SOCKET_NAME, mode)
@@ -93,9 +93,10 @@ def fake_daemon(state: Path, serve: Callable[[socket.socket], None], mode: int =
 
     def accept() -> None:
         with suppress(OSError):  # the client did not come, or is gone
-            connection, _ = listener.accept()
-            with connection:
-                serve(connection)
+            for serve in serves:
+                connection, _ = listener.accept()
+                with connection:
+                    serve(connection)
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -114,6 +115,11 @@ def _answer(data: bytes) -> Callable[[socket.socket], None]:
         connection.sendall(data)
 
     return serve
+
+
+def _end_unread(connection: socket.socket) -> None:
+    """End when the request is there, and leave it unread."""
+    connection.recv(1, socket.MSG_PEEK)
 
 
 ALLOW = b'{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}\n'
@@ -153,6 +159,13 @@ def test_hook_whose_daemon_died_exits_with_2(agent: str, short_folder: Path) -> 
     assert hooked.returncode == 2
     assert b"ended before it answered" in hooked.stderr
     assert not hooked.stdout or json.loads(hooked.stdout)["permission"] == "deny"
+
+
+def test_daemon_that_read_nothing_is_asked_again(short_folder: Path) -> None:
+    answer = _answer(b"interlock-hook/1 0 %d 0\n" % len(ALLOW) + ALLOW)
+
+    with fake_daemon(short_folder, _end_unread, answer):
+        assert thin.ask("claude", "", PRE, str(short_folder)) == (0, ALLOW, b"")
 
 
 def test_open_socket_is_refused(short_folder: Path) -> None:

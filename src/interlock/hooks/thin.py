@@ -79,6 +79,15 @@ def refuse(agent: str, reason: str) -> tuple[int, bytes, bytes]:
 def ask(agent: str, event: str, body: bytes, state: str, entry: str = "") -> tuple[int, bytes, bytes]:
     """Return what the daemon answers: exit code, output and message. Start the daemon if there is none."""
     deadline = time.monotonic() + DEADLINE_SECONDS[agent]
+    try:
+        return _ask_once(agent, event, body, state, entry, deadline)
+    except (ConnectionResetError, BrokenPipeError):  # it ended before it had read the request: another one is asked
+        return _ask_once(agent, event, body, state, entry, deadline)
+
+
+def _ask_once(  # noqa: PLR0913, PLR0917 - what a request says
+    agent: str, event: str, body: bytes, state: str, entry: str, deadline: float
+) -> tuple[int, bytes, bytes]:
     connection = _connect(state, deadline)
     try:
         seconds = deadline - time.monotonic()
