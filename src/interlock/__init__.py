@@ -108,7 +108,9 @@ class _LazyPattern:
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
-            self.__dict__[name] = method = getattr(_re.compile(*self._given), name)
+            method = self.__dict__.get(name)  # this function is all that a caller kept
+            if method is None:
+                self.__dict__[name] = method = getattr(_re.compile(*self._given), name)
             return method(*args, **options)
 
         return call
