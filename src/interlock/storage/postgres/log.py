@@ -21,7 +21,7 @@ import psycopg
 from ...domain.errors import ConfigurationError, LogError, LogFencedError, LogWriteError
 from ...domain.event import LogEntry
 from ..event_log import EffectClaim, FeedEntry, Lease, QueuedCommand, RunSummary, Snapshot, StoredRun
-from ..leases import ProcessIdentity, lease_token, this_process
+from ..leases import ProcessIdentity, check_has_entries, lease_token, this_process
 from ..packing import pack_state, unpack, unpack_state
 from ..removal import RemovedRun, decode_record
 from .budgets import PostgresBudgets
@@ -134,7 +134,8 @@ class PostgresLog:
 
     def append_and_acquire(self, run_id: str, entries: Sequence[LogEntry]) -> asyncio.Future[Lease]:
         """Append the first entries of a run, and acquire its lease."""
-        _check_entries(run_id, entries)
+        _check_text(run_id)
+        check_has_entries(run_id, entries)
         if entries[0].seq:
             raise LogFencedError(f"event {entries[0].seq} of {run_id} does not begin it. Nothing was written.")
         self._heartbeat.watch_loop()
@@ -142,7 +143,8 @@ class PostgresLog:
 
     def append_and_release(self, run_id: str, entries: Sequence[LogEntry], lease: Lease) -> asyncio.Future[bool]:
         """Append the entries that end a run, and release its lease."""
-        _check_entries(run_id, entries)
+        _check_text(run_id)
+        check_has_entries(run_id, entries)
         return self._writer.append_and_release(run_id, tuple(entries), lease_token(run_id, lease))
 
     async def read(self, run_id: str, after_seq: int = -1, limit: int | None = None) -> list[LogEntry]:
@@ -396,12 +398,6 @@ def _release_unwanted(writer: PostgresWriter, leases: ProcessLeases, acquired: "
 
 def _execute(connection: Connection, _: bool, sql: str, parameters: Parameters) -> None:
     execute(connection, sql, parameters)
-
-
-def _check_entries(run_id: str, entries: Sequence[LogEntry]) -> None:
-    _check_text(run_id)
-    if not entries:
-        raise LogError(f"there is nothing to append to {run_id}, so its lease stays as it is")
 
 
 def _check_text(text: str) -> None:
